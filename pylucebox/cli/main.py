@@ -1,0 +1,94 @@
+"""The `lucebox` group: global options, lazy verbs, errors to exit codes."""
+
+import difflib
+import importlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pylucebox.cli.console import Console, print_error
+from pylucebox.core.errors import LuceboxError
+
+# Verb -> module in this package. Modules load on use, so that `lucebox build` needs neither numpy nor gguf.
+VERBS = ("build", "run", "convert")
+
+KNOWN_ENVIRONMENT = (
+    "LUCEBOX_HOME",
+    "LUCEBOX_CONFIG",
+    "LUCEBOX_MODELS",
+    "LUCEBOX_TARGET",
+    "LUCEBOX_NO_PROGRESS",
+    "LUCEBOX_REQUIRE",  # tests only
+)
+
+
+class Verbs(click.Group):
+    """A group whose commands live one in a module named like the verb."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"pylucebox.cli.{cmd_name}")
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], VERBS, n=1)
+            ctx.fail(f"no such command '{args[0]}'" + (f" (did you mean {close[0]}?)" if close else ""))
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pylucebox", prog_name="lucebox")
+@click.option("-v", "--verbose", is_flag=True, help="Print every command that is run and its output.")
+@click.option("-q", "--quiet", count=True, help="Hide progress; -qq hides everything but errors.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object on stdout.")
+@click.option("--color/--no-color", default=None, help="Force or forbid colour (default: when a terminal).")
+@click.option("--no-progress", is_flag=True, help="Never draw progress bars.")
+@click.option("-C", "directory", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+              help="Work as if started in DIR.")
+@click.pass_context
+def group(ctx: click.Context, verbose: bool, quiet: int, json_output: bool, color: bool | None,
+          no_progress: bool, directory: Path | None) -> None:
+    """Run DeepSeek-V4-Flash on one box: build the patched llama.cpp, convert models, serve them."""
+    if directory:
+        os.chdir(directory)
+    if color is None and os.environ.get("NO_COLOR"):
+        color = False
+    ctx.obj = Console(json_output=json_output, quiet=quiet, verbose=verbose, progress=not no_progress, color=color)
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for name in sorted(os.environ):
+        if name.startswith("LUCEBOX_") and name not in KNOWN_ENVIRONMENT:
+            ctx.obj.warn(f"unknown environment variable {name} is ignored")
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Entry point: run a verb and turn errors into exit codes."""
+    words = sys.argv[1:] if argv is None else argv
+    own = words[: words.index("--")] if "--" in words else words
+    json_output = "--json" in own
+    command = next((w for w in own if w in VERBS), "")
+    try:
+        status = group.main(args=words, prog_name="lucebox", standalone_mode=False)
+    except LuceboxError as error:
+        print_error(error, command, json_output)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        usage = LuceboxError(error.format_message(), hint=f"lucebox {command} --help".replace("  ", " "))
+        usage.code = "usage"
+        print_error(usage, command, json_output)
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,38 @@
+"""Options every verb takes, before or after its name: `lucebox --json build` and `lucebox build --json` agree."""
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from pylucebox.cli.console import Console
+
+
+def global_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add -v, -q, --json and --no-progress to a verb and hand it the merged Console as its first argument."""
+
+    @click.option("--json", "json_output", is_flag=True, help="Print one JSON object on stdout.")
+    @click.option("-v", "--verbose", is_flag=True, help="Print every command that is run and its output.")
+    @click.option("-q", "--quiet", count=True, help="Hide progress; -qq hides everything but errors.")
+    @click.option("--no-progress", is_flag=True, help="Never draw progress bars.")
+    @click.pass_context
+    @functools.wraps(function)
+    def wrapper(
+        ctx: click.Context, json_output: bool, verbose: bool, quiet: int, no_progress: bool, **options: Any
+    ) -> Any:
+        console: Console = ctx.obj or Console()
+        if verbose:
+            logging.getLogger().setLevel(logging.DEBUG)
+        merged = replace(
+            console,
+            json_output=console.json_output or json_output,
+            verbose=console.verbose or verbose,
+            quiet=max(console.quiet, quiet),
+            progress=console.progress and not no_progress,
+        )
+        return function(merged, **options)
+
+    return wrapper

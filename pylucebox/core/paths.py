@@ -1,0 +1,95 @@
+"""Where files live: a checkout keeps everything inside itself, an installed wheel uses the user's folders."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+PACKAGE_DIR = Path(__file__).resolve().parent.parent
+LOCK_NAME = "llama.cpp.lock.toml"
+MANIFEST_NAME = "llama.cpp.manifest.txt"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All folders of one installation. `is_checkout` decides whether overlay files are linked or copied."""
+
+    is_checkout: bool
+    vendor_dir: Path  # lock and manifest
+    patches_dir: Path  # series, patches, overlay
+    work_dir: Path  # archive, pristine and prepared trees
+    build_root: Path  # one folder a target
+    cache_dir: Path  # converted models, run logs
+
+    @property
+    def lock_path(self) -> Path:
+        return self.vendor_dir / LOCK_NAME
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.vendor_dir / MANIFEST_NAME
+
+    @property
+    def archive_dir(self) -> Path:
+        return self.work_dir / "archive"
+
+    @property
+    def pristine_dir(self) -> Path:
+        return self.work_dir / "pristine"
+
+    @property
+    def prepared_dir(self) -> Path:
+        return self.work_dir / "llama.cpp"
+
+    @property
+    def models_dir(self) -> Path:
+        return Path(os.environ.get("LUCEBOX_MODELS") or self.cache_dir / "models")
+
+    @property
+    def runs_dir(self) -> Path:
+        return self.cache_dir / "runs"
+
+    def build_dir(self, target: str) -> Path:
+        return self.build_root / target
+
+
+def user_cache_dir() -> Path:
+    """Return LUCEBOX_HOME, or the user's cache folder for lucebox."""
+    home = os.environ.get("LUCEBOX_HOME")
+    return Path(home).absolute() if home else Path(platformdirs.user_cache_dir("lucebox"))
+
+
+def find_layout() -> Layout:
+    """Return the layout of the running installation: the checkout around the package, else the user's folders."""
+    cache = user_cache_dir()
+    checkout = PACKAGE_DIR.parent
+    if (checkout / "vendor" / LOCK_NAME).is_file() and (checkout / "ggml_patches" / "series").is_file():
+        return Layout(
+            is_checkout=True,
+            vendor_dir=checkout / "vendor",
+            patches_dir=checkout / "ggml_patches",
+            work_dir=checkout / "vendor",
+            build_root=checkout / "build",
+            cache_dir=cache,
+        )
+    data = PACKAGE_DIR / "data"
+    return Layout(
+        is_checkout=False,
+        vendor_dir=data / "vendor",
+        patches_dir=data / "ggml_patches",
+        work_dir=cache / "vendor",
+        build_root=cache / "build",
+        cache_dir=cache,
+    )
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Hold an inter-process lock at `path` (created beside what it guards) for the duration of the block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path):
+        yield

@@ -1,0 +1,109 @@
+"""Receipts: small JSON files that record the hashes of a step's inputs, so that a step runs only when one differs."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pylucebox.core.errors import IntegrityError
+
+CHUNK_BYTES = 1 << 20
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Return the SHA-256 of `data` in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file's content in hexadecimal, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def fingerprint(inputs: Mapping[str, Any]) -> str:
+    """Return one hash over a JSON-like mapping, independent of key order."""
+    return sha256_bytes(json.dumps(inputs, sort_keys=True, separators=(",", ":")).encode())
+
+
+def read_receipt(path: Path) -> dict[str, Any] | None:
+    """Return the receipt at `path`, or None when it is absent or unreadable (the step then runs again)."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def write_receipt(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a receipt so that it is complete or absent."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+@dataclass(frozen=True)
+class BuildReceipt:
+    """A finished build: where its binaries are and which inputs made them.
+
+    id: hash of all inputs; short_id for people. Paths are absolute and follow the build folder when it is moved.
+    """
+
+    id: str
+    target: str
+    upstream_build: int
+    series_sha256: str
+    backends: tuple[str, ...]
+    compiler: str
+    bin_dir: Path
+
+    @property
+    def short_id(self) -> str:
+        return self.id[:7]
+
+    @property
+    def server_path(self) -> Path:
+        return self.bin_dir / "llama-server"
+
+    @property
+    def quantize_path(self) -> Path:
+        return self.bin_dir / "llama-quantize"
+
+    @property
+    def library_path(self) -> Path:
+        return self.bin_dir / "liblucebox.so"
+
+    def save(self, build_dir: Path) -> None:
+        """Write `receipt.json` into the build folder; the folder's own place is not recorded."""
+        content = {k: v for k, v in asdict(self).items() if k != "bin_dir"}
+        write_receipt(build_dir / "receipt.json", {**content, "backends": list(self.backends)})
+
+    @classmethod
+    def load(cls, build_dir: Path) -> "BuildReceipt | None":
+        """Return the receipt of `build_dir`, or None when that folder holds no finished build.
+
+        Raises IntegrityError when the receipt lacks a field.
+        """
+        content = read_receipt(build_dir / "receipt.json")
+        if content is None:
+            return None
+        try:
+            return cls(
+                id=str(content["id"]),
+                target=str(content["target"]),
+                upstream_build=int(content["upstream_build"]),
+                series_sha256=str(content["series_sha256"]),
+                backends=tuple(content["backends"]),
+                compiler=str(content["compiler"]),
+                bin_dir=build_dir.resolve() / "bin",
+            )
+        except (KeyError, TypeError, ValueError) as bad:
+            raise IntegrityError(
+                f"{build_dir / 'receipt.json'}: field {bad} is missing or malformed",
+                hint="run `lucebox build --fresh`",
+            ) from bad
