@@ -1,4 +1,4 @@
-"""All printing. stdout carries the answer, stderr everything else; with --json one object and nothing more."""
+"""All printing. stdout carries the answer, stderr all else; with --json one object and nothing more."""
 
 import json
 import os
@@ -52,7 +52,9 @@ class Console:
         """Show a progress bar on stderr while the block runs; silent when quiet, piped or --no-progress."""
         hidden = self.quiet > 0 or not self.progress or not sys.stderr.isatty()
         hidden = hidden or bool(os.environ.get("LUCEBOX_NO_PROGRESS"))
-        with tqdm(desc=what, unit=unit, unit_scale=scale, leave=False, disable=hidden, file=sys.stderr) as inner:
+        with tqdm(
+            desc=what, unit=unit, unit_scale=scale, leave=False, disable=hidden, file=sys.stderr
+        ) as inner:
             yield Bar(inner)
 
 

@@ -56,18 +56,34 @@ class Verbs(click.Group):
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object on stdout.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (default: when a terminal).")
 @click.option("--no-progress", is_flag=True, help="Never draw progress bars.")
-@click.option("-C", "directory", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
-              help="Work as if started in DIR.")
+@click.option(
+    "-C",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Work as if started in DIR.",
+)
 @click.pass_context
-def group(ctx: click.Context, verbose: bool, quiet: int, json_output: bool, color: bool | None,
-          no_progress: bool, directory: Path | None) -> None:
+def group(
+    ctx: click.Context,
+    verbose: bool,
+    quiet: int,
+    json_output: bool,
+    color: bool | None,
+    no_progress: bool,
+    directory: Path | None,
+) -> None:
     """Run DeepSeek-V4-Flash on one box: build the patched llama.cpp, convert models, serve them."""
     if directory:
         os.chdir(directory)
     if color is None and os.environ.get("NO_COLOR"):
         color = False
-    ctx.obj = Console(json_output=json_output, quiet=quiet, verbose=verbose, progress=not no_progress, color=color)
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.WARNING, format="%(message)s", stream=sys.stderr)
+    ctx.obj = Console(
+        json_output=json_output, quiet=quiet, verbose=verbose, progress=not no_progress, color=color
+    )
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.WARNING, format="%(message)s", stream=sys.stderr
+    )
     for name in sorted(os.environ):
         if name.startswith("LUCEBOX_") and name not in KNOWN_ENVIRONMENT:
             ctx.obj.warn(f"unknown environment variable {name} is ignored")

@@ -1,4 +1,4 @@
-"""Options every verb takes, before or after its name: `lucebox --json build` and `lucebox build --json` agree."""
+"""Options every verb takes, before its name or after: `lucebox --json build`, `lucebox build --json`."""
 
 import functools
 import logging
@@ -12,18 +12,15 @@ from pylucebox.cli.console import Console
 
 
 def global_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add -v, -q, --json and --no-progress to a verb and hand it the merged Console as its first argument."""
+    """Add -v, -q, --json, --no-progress to a verb; it gets the merged Console as first argument."""
 
     @click.option("--json", "json_output", is_flag=True, help="Print one JSON object on stdout.")
     @click.option("-v", "--verbose", is_flag=True, help="Print every command that is run and its output.")
     @click.option("-q", "--quiet", count=True, help="Hide progress; -qq hides everything but errors.")
     @click.option("--no-progress", is_flag=True, help="Never draw progress bars.")
-    @click.pass_context
     @functools.wraps(function)
-    def wrapper(
-        ctx: click.Context, json_output: bool, verbose: bool, quiet: int, no_progress: bool, **options: Any
-    ) -> Any:
-        console: Console = ctx.obj or Console()
+    def wrapper(json_output: bool, verbose: bool, quiet: int, no_progress: bool, **options: Any) -> Any:
+        console: Console = click.get_current_context().obj or Console()
         if verbose:
             logging.getLogger().setLevel(logging.DEBUG)
         merged = replace(

@@ -64,7 +64,7 @@ def user_cache_dir() -> Path:
 
 
 def find_layout() -> Layout:
-    """Return the layout of the running installation: the checkout around the package, else the user's folders."""
+    """Return the layout of this installation: the checkout around the package, else the user's folders."""
     cache = user_cache_dir()
     checkout = PACKAGE_DIR.parent
     if (checkout / "vendor" / LOCK_NAME).is_file() and (checkout / "ggml_patches" / "series").is_file():

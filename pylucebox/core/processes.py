@@ -53,22 +53,29 @@ def run(
             errors="replace",
         )
     except FileNotFoundError as missing:
-        raise MissingError(f"{words[0]}: program not found", hint="install it and run the command again") from missing
+        raise MissingError(
+            f"{words[0]}: program not found", hint="install it and run the command again"
+        ) from missing
     lines = _collect(child, words, log_path, on_line)
     status = child.wait()
     if status != 0:
         tail = deque(lines, maxlen=TAIL_LINES)
-        raise error(f"{what or Path(words[0]).name} failed (exit {status})", log_path=log_path, log_tail=tuple(tail))
+        raise error(
+            f"{what or Path(words[0]).name} failed (exit {status})", log_path=log_path, log_tail=tuple(tail)
+        )
     return Output(tuple(lines))
 
 
 def _collect(
-    child: "subprocess.Popen[str]", words: list[str], log_path: Path | None, on_line: Callable[[str], None] | None
+    child: "subprocess.Popen[str]",
+    words: list[str],
+    log_path: Path | None,
+    on_line: Callable[[str], None] | None,
 ) -> list[str]:
     lines: list[str] = []
     assert child.stdout is not None
     try:
-        with open(log_path or os.devnull, "w", encoding="utf-8") as log:
+        with (log_path or Path(os.devnull)).open("w", encoding="utf-8") as log:
             log.write(f"$ {shlex.join(words)}\n")
             for raw in child.stdout:
                 line = raw.rstrip("\n")

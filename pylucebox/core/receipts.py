@@ -1,4 +1,4 @@
-"""Receipts: small JSON files that record the hashes of a step's inputs, so that a step runs only when one differs."""
+"""Receipts: small JSON files with the hashes of a step's inputs; it runs again only when one differs."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def write_receipt(path: Path, content: Mapping[str, Any]) -> None:
 class BuildReceipt:
     """A finished build: where its binaries are and which inputs made them.
 
-    id: hash of all inputs; short_id for people. Paths are absolute and follow the build folder when it is moved.
+    id: hash of all inputs; short_id for people. Paths are absolute and follow a moved build folder.
     """
 
     id: str

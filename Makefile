@@ -1,0 +1,43 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The stamp carries this folder's name: a moved clone gets a fresh environment, since scripts in it hold absolute paths.
+READY := $(VENV)/ready$(subst /,-,$(subst $() ,-,$(CURDIR)))
+LUCEBOX := $(BIN)/lucebox
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test lint format fidelity ci clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,measure]'
+	touch "$@"
+
+setup: $(READY) ## make the Python environment
+
+build: $(READY) ## fetch, patch and compile the CPU build
+	$(LUCEBOX) build --target cpu
+
+demo: build ## serve the embedded tiny model with its drafter and ask it a question
+	$(BIN)/python tools/demo.py
+
+test: build ## run every test that needs no GPU
+	LUCEBOX_REQUIRE=native $(BIN)/python -m pytest
+
+lint: $(READY) ## style, types, import rules, patch headers, spelling
+	$(BIN)/python tools/lint.py
+
+format: $(READY) ## rewrite Python and overlay sources in the project's style
+	$(BIN)/python tools/lint.py --fix
+
+fidelity: build ## compare every converted type with the shipped references; writes docs/results
+	$(BIN)/python tools/check_fidelity.py
+
+ci: ## the whole check, as CI runs it
+	ci/run
+
+clean: ## remove builds and prepared sources, keep the fetched archive
+	rm -rf build vendor/pristine vendor/llama.cpp
