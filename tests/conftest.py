@@ -1,4 +1,4 @@
-"""Shared fixtures. A folder says what its tests need: unit and cli nothing, native the CPU build, gpu a GPU."""
+"""Shared fixtures. A folder says what its tests need: unit and cli nothing, native the CPU build, gpu one."""
 
 import os
 from pathlib import Path
