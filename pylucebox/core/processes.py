@@ -4,12 +4,13 @@ import logging
 import os
 import shlex
 import subprocess
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pylucebox.core.errors import BuildError, LuceboxError, MissingError
+from pylucebox.core.errors import BuildError, LuceboxError, MissingError, RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +28,9 @@ def run(
     argv: Sequence[str | Path],
     *,
     log_path: Path | None = None,
+    errors_path: Path | None = None,
     cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     on_line: Callable[[str], None] | None = None,
     error: type[LuceboxError] = BuildError,
     what: str | None = None,
@@ -36,34 +38,81 @@ def run(
     """Run `argv` to its end and return its output.
 
     log_path: file that receives the command and every line. on_line: called with each line as it comes.
-    env: added to ours. Raises `error`, carrying the log's path and tail, when the exit code is not 0, and
+    errors_path: file that takes stderr, so that the output is stdout alone.
+    env: added to ours, None removes a variable. Raises `error`, carrying the log's path and tail, when the exit code is not 0, and
     MissingError when the program does not exist.
     """
     words = [str(a) for a in argv]
-    logger.debug("run: %s", shlex.join(words))
-    try:
-        child = subprocess.Popen(
-            words,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-    except FileNotFoundError as missing:
-        raise MissingError(
-            f"{words[0]}: program not found", hint="install it and run the command again"
-        ) from missing
+    child = _start(words, errors_path, cwd=cwd, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL)
     lines = _collect(child, words, log_path, on_line)
     status = child.wait()
     if status != 0:
-        tail = deque(lines, maxlen=TAIL_LINES)
+        last = _read_lines(errors_path) if errors_path else lines
         raise error(
-            f"{what or Path(words[0]).name} failed (exit {status})", log_path=log_path, log_tail=tuple(tail)
+            f"{what or Path(words[0]).name} failed (exit {status})",
+            log_path=errors_path or log_path,
+            log_tail=tuple(last[-TAIL_LINES:]),
         )
     return Output(tuple(lines))
+
+
+class Conversation:
+    """A program that stays resident and answers each line it is given with one line.
+
+    Use as a context manager: leaving it closes the program's input and waits for its end. stderr goes to
+    `errors_path`. Raises MissingError when the program does not exist.
+    """
+
+    def __init__(self, argv: Sequence[str | Path], errors_path: Path) -> None:
+        self._errors_path = errors_path
+        words = [str(a) for a in argv]
+        self._name = Path(words[0]).name
+        self._child = _start(words, errors_path, stdin=subprocess.PIPE)
+
+    def ask(self, line: str) -> str:
+        """Send one line and return the answer. Raises RequestError when the program ended instead."""
+        assert self._child.stdin is not None and self._child.stdout is not None
+        try:
+            self._child.stdin.write(line + "\n")
+            self._child.stdin.flush()
+            answer = self._child.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer.endswith("\n"):
+            status = self._child.wait()
+            raise RequestError(
+                f"{self._name} ended (exit {status}) instead of answering {line!r}",
+                log_path=self._errors_path,
+                log_tail=tuple(_read_lines(self._errors_path)[-TAIL_LINES:]),
+            )
+        return answer.rstrip("\n")
+
+    def __enter__(self) -> "Conversation":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._child.kill()
+        with suppress(BrokenPipeError):
+            self._child.communicate()
+
+
+def _start(words: list[str], errors_path: Path | None, **how: Any) -> "subprocess.Popen[str]":
+    logger.debug("run: %s", shlex.join(words))
+    with ExitStack() as files:
+        errors = files.enter_context(errors_path.open("w")) if errors_path else subprocess.STDOUT
+        try:
+            return subprocess.Popen(
+                words, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace", **how
+            )
+        except FileNotFoundError as missing:
+            raise MissingError(
+                f"{words[0]}: program not found", hint="install it and run the command again"
+            ) from missing
+
+
+def _read_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def _collect(
