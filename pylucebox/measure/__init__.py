@@ -1,0 +1,1 @@
+"""Measurement: interleaved runs, intervals, result files, tables and pictures."""
