@@ -1,13 +1,13 @@
 """Where files live: a checkout keeps everything inside itself, an installed wheel uses the user's folders."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 LOCK_NAME = "llama.cpp.lock.toml"
@@ -88,8 +88,20 @@ def find_layout() -> Layout:
 
 
 @contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Hold an inter-process lock at `path` (created beside what it guards) for the duration of the block."""
+def lock(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold an inter-process lock at `path` (created beside what it guards) for the duration of the block.
+
+    on_wait is called once when another process holds the lock, before waiting for it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path):
+    held = FileLock(path)
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        if on_wait:
+            on_wait()
+        held.acquire()
+    try:
         yield
+    finally:
+        held.release()

@@ -39,11 +39,12 @@ def run(
 
     log_path: file that receives the command and every line. on_line: called with each line as it comes.
     errors_path: file that takes stderr, so that the output is stdout alone.
-    env: added to ours, None removes a variable. Raises `error`, carrying the log's path and tail, when the exit code is not 0, and
-    MissingError when the program does not exist.
+    env: added to ours, None removes a variable. Raises `error`, carrying the log's path and tail, when the exit
+    code is not 0, and MissingError when the program does not exist.
     """
     words = [str(a) for a in argv]
-    child = _start(words, errors_path, cwd=cwd, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL)
+    full_env = {k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None}
+    child = _start(words, errors_path, cwd=cwd, env=full_env, stdin=subprocess.DEVNULL)
     lines = _collect(child, words, log_path, on_line)
     status = child.wait()
     if status != 0:
