@@ -39,8 +39,8 @@ def run(
 
     log_path: file that receives the command and every line. on_line: called with each line as it comes.
     errors_path: file that takes stderr, so that the output is stdout alone.
-    env: added to ours, None removes a variable. Raises `error`, carrying the log's path and tail, when the exit
-    code is not 0, and MissingError when the program does not exist.
+    env: added to ours, None removes a variable. Raises `error`, carrying the log's path and tail, when the
+    exit code is not 0, and MissingError when the program does not exist.
     """
     words = [str(a) for a in argv]
     full_env = {k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None}

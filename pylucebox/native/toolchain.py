@@ -1,0 +1,124 @@
+"""Finds cmake, ninja and a C++17 compiler, and says what is missing."""
+
+import os
+import platform
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pylucebox.core import processes
+from pylucebox.core.errors import LuceboxError, MissingError
+from pylucebox.core.receipts import sha256_bytes
+
+CXX17_SAMPLE = """
+#include <filesystem>
+#include <optional>
+int main() { std::optional<int> n = 1; if (auto m = n; m) { return std::filesystem::exists("/") ? 0 : *m; } }
+"""
+INSTALL_HINT = "install a C++17 compiler, on Debian: apt-get install g++"
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The programs that make a build. All paths are absolute."""
+
+    cmake: Path
+    ninja: Path
+    cc: Path
+    cxx: Path
+
+    def stamp(self) -> str:
+        """Return what shows, without starting anything, that the compilers were replaced."""
+        infos = [path.resolve().stat() for path in (self.cc, self.cxx)]
+        return " ".join(
+            f"{p} {i.st_size} {i.st_mtime_ns}" for p, i in zip((self.cc, self.cxx), infos, strict=True)
+        )
+
+    @cached_property
+    def compiler(self) -> str:
+        """First line of the C++ compiler's --version, and the C compiler's when it differs. Starts both."""
+        names = [_first_line(path) for path in (self.cxx, self.cc)]
+        versions = [re.sub(r"^\S+", "", name).strip() for name in names]
+        return names[0] if versions[0] == versions[1] else " + ".join(names)
+
+    def check(self) -> None:
+        """Compile a C++17 sample. Raises MissingError with what to install."""
+        with tempfile.TemporaryDirectory(prefix="lucebox-") as name:
+            sample = Path(name) / "sample.cpp"
+            sample.write_text(CXX17_SAMPLE, encoding="utf-8")
+            try:
+                processes.run([self.cxx, "-std=c++17", "-fsyntax-only", sample], error=MissingError)
+            except LuceboxError as bad:
+                raise MissingError(
+                    f"{self.cxx}: cannot compile C++17", hint=INSTALL_HINT, log_tail=bad.log_tail
+                ) from bad
+
+
+def find_toolchain() -> Toolchain:
+    """Return the tools to use: the packaged cmake and ninja, and CC and CXX or the system's compilers.
+
+    Starts nothing. Raises MissingError naming the first tool that is not there and how to get it.
+    """
+    return Toolchain(
+        cmake=_packaged("cmake", "CMAKE_BIN_DIR"),
+        ninja=_packaged("ninja", "BIN_DIR"),
+        cc=_compiler("CC", ("cc", "gcc", "clang"), "C"),
+        cxx=_compiler("CXX", ("c++", "g++", "clang++"), "C++"),
+    )
+
+
+def cpu_features() -> str:
+    """Return a hash over the processor's name and instruction sets, which native machine code is made for."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = platform.processor()
+    wanted = ("flags", "Features", "model name")
+    lines = {line for line in text.splitlines() if line.split("\t")[0].strip() in wanted}
+    return sha256_bytes("\n".join([platform.machine(), *sorted(lines)]).encode())[:16]
+
+
+def compiler_cache_env(root: Path) -> dict[str, str]:
+    """Return the environment that lets ccache hit again after the clone moved from `root`'s place to another.
+
+    Entries are kept apart by processor, since -march=native means another thing on each.
+    """
+    ours = {
+        "CCACHE_BASEDIR": str(root),
+        "CCACHE_NOHASHDIR": "1",
+        "CCACHE_NAMESPACE": f"lucebox-{cpu_features()}",
+    }
+    return {name: value for name, value in ours.items() if name not in os.environ}
+
+
+def _packaged(name: str, folder_field: str) -> Path:
+    """The Python package's binary; a system one where the package has none for this platform."""
+    try:
+        module = __import__(name)
+        program = Path(getattr(module, folder_field)) / name
+        if program.is_file():
+            return program.absolute()
+    except (ImportError, AttributeError):
+        pass
+    found = shutil.which(name)
+    if not found:
+        raise MissingError(f"{name} not found", hint=f"python -m pip install {name}")
+    return Path(found).absolute()
+
+
+def _compiler(variable: str, names: tuple[str, ...], language: str) -> Path:
+    asked = os.environ.get(variable)
+    for name in (asked,) if asked else names:
+        found = shutil.which(name)
+        if found:
+            return Path(found).absolute()
+    what = f"{variable}={asked}: no such program" if asked else f"no {language} compiler found"
+    raise MissingError(what, hint=f"unset {variable} or set it to a compiler" if asked else INSTALL_HINT)
+
+
+def _first_line(compiler: Path) -> str:
+    lines = processes.run([compiler, "--version"], error=MissingError).lines
+    return lines[0] if lines else compiler.name
