@@ -11,8 +11,8 @@ from pylucebox.measure.student import t_quantile
 CONFIDENCE = 0.95
 TIME_UNITS = ("s", "ms", "us", "ns")
 
-# One round of a comparison: two samples of each arm, measured A B B A or B A A B.
-Round = tuple[float, float]
+# Samples of one arm in one round; a comparison has two of each arm, measured A B B A or B A A B.
+Round = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Comparison:
         """How many times better B is than A: above 1 for more a second, and for less time."""
         compare = paired_ratio if self.paired else welch_ratio
         return compare(self.samples_a, self.samples_b, higher_is_better(self.unit))
+
+    @property
+    def levels(self) -> tuple[Interval, Interval]:
+        """What A and what B measured, in `unit`."""
+        return level(self.samples_a), level(self.samples_b)
 
     @property
     def noise(self) -> Interval | None:

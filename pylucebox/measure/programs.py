@@ -1,0 +1,112 @@
+"""Native benchmark programs as arms: one JSON object a line, by the contract in docs/benchmarks.md."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from types import TracebackType
+
+from pylucebox.core import processes
+from pylucebox.core.errors import IntegrityError, RequestError
+from pylucebox.measure.benchmark import Arm
+from pylucebox.measure.compare import higher_is_better
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of a benchmark program. value: None where the program only lists what it can measure."""
+
+    case: str
+    arm: str
+    unit: str
+    value: float | None
+
+
+def parse_record(line: str, program: str, *, valued: bool = True) -> Record:
+    """Read one line. Raises IntegrityError naming the program and the field that is absent or malformed.
+
+    An object with the key `error` raises RequestError with the program's own words.
+    """
+    try:
+        data = json.loads(line)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        raise IntegrityError(f"{program}: not a JSON object: {line!r}")
+    if "error" in data:
+        raise RequestError(f"{program}: {data['error']}")
+    for field in ("case", "arm", "unit"):
+        if not isinstance(data.get(field), str) or not data[field]:
+            raise IntegrityError(f"{program}: field '{field}' is missing or malformed in {line!r}")
+    higher_is_better(data["unit"])
+    if not valued:
+        return Record(data["case"], data["arm"], data["unit"], None)
+    value = data.get("value")
+    if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        raise IntegrityError(f"{program}: field 'value' is missing or malformed in {line!r}")
+    return Record(data["case"], data["arm"], data["unit"], float(value))
+
+
+def list_records(argv: Sequence[str | Path], errors_path: Path) -> tuple[Record, ...]:
+    """Return what a program can measure: the lines of `PROGRAM --list`. Raises IntegrityError on a repeat."""
+    name = Path(argv[0]).name
+    output = processes.run([*argv, "--list"], errors_path=errors_path, error=RequestError)
+    records = tuple(parse_record(line, name, valued=False) for line in output.lines if line.strip())
+    if len({(r.case, r.arm) for r in records}) != len(records):
+        raise IntegrityError(f"{name} --list names a case and arm twice")
+    return records
+
+
+class Resident:
+    """A benchmark program held open with --serve, asked for one measurement at a time."""
+
+    def __init__(self, argv: Sequence[str | Path], errors_path: Path) -> None:
+        self._name = Path(argv[0]).name
+        self._conversation = processes.Conversation([*argv, "--serve"], errors_path)
+
+    def arm(self, record: Record) -> Arm:
+        """Return the arm that asks for `record`'s case and arm."""
+        return Arm(record.arm, lambda: {record.case: self.measure(record)})
+
+    def measure(self, wanted: Record) -> float:
+        """Return one measurement. Raises IntegrityError when the answer is about something else."""
+        line = self._conversation.ask(f"{wanted.case}\t{wanted.arm}")
+        record = parse_record(line, self._name)
+        if (record.case, record.arm, record.unit) != (wanted.case, wanted.arm, wanted.unit):
+            raise IntegrityError(
+                f"{self._name}: asked for {wanted.arm}, '{wanted.case}', {wanted.unit}; got {line!r}"
+            )
+        assert record.value is not None
+        return record.value
+
+    def __enter__(self) -> "Resident":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._conversation.__exit__(kind, error, trace)
+
+
+def rerun(name: str, argv: Sequence[str | Path], errors_path: Path) -> Arm:
+    """Return an arm that starts the program anew for each run and takes its lines for arm `name`.
+
+    Several lines of one case give their geometric mean.
+    """
+
+    def run() -> dict[str, float]:
+        output = processes.run(argv, errors_path=errors_path, error=RequestError)
+        records = [parse_record(line, Path(argv[0]).name) for line in output.lines if line.strip()]
+        return by_case(r for r in records if r.arm == name)
+
+    return Arm(name, run)
+
+
+def by_case(records: Iterable[Record]) -> dict[str, float]:
+    """Return the geometric mean of the values of each case."""
+    logs: dict[str, list[float]] = {}
+    for record in records:
+        logs.setdefault(record.case, []).append(math.log(record.value or 0))
+    return {case: math.exp(fmean(values)) for case, values in logs.items()}
