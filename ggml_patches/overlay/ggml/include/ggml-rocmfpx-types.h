@@ -5,8 +5,8 @@
 // ggml.h includes this file, so nothing else belongs here: every edit recompiles the whole tree.
 // Block layouts and functions are in ggml-rocmfpx.h.
 
-// X(id, enum suffix, stem of block and function names, block bytes). Every block holds 32 weights.
-// The name printed for a type is the enum suffix in lower case; a test checks it against this table.
+// Every block holds 32 weights.
+// X(id, enum suffix, stem of block and function names, name printed and read, block bytes).
 #define ROCMFPX_TYPES(X)                                              \
     X(100, Q4_0_ROCMFP4,      rocmfp4,      "q4_0_rocmfp4",      18) \
     X(101, Q4_0_ROCMFP4_FAST, rocmfp4_fast, "q4_0_rocmfp4_fast", 17) \
@@ -39,3 +39,14 @@
 #define ROCMFPX_CASE_TYPE(id, suffix, stem, name, bytes)  GGML_TYPE_##suffix = id,
 #define ROCMFPX_CASE_FTYPE(id, suffix, type)              GGML_FTYPE_MOSTLY_##suffix = id,
 #define ROCMFPX_CASE_LLAMA_FTYPE(id, suffix, type)        LLAMA_FTYPE_MOSTLY_##suffix = id,
+
+// In llama: names of file types, the file type guessed from the commonest tensor type, the type a file type
+// starts from, and llama-quantize's list.
+#define ROCMFPX_CASE_FTYPE_NAME(id, suffix, type) \
+    case LLAMA_FTYPE_MOSTLY_##suffix: name = LLAMA_FTYPE_PREFIX #suffix; break;
+#define ROCMFPX_CASE_GUESS_FTYPE(id, suffix, stem, name, bytes) \
+    case GGML_TYPE_##suffix: ftype = LLAMA_FTYPE_MOSTLY_##suffix; break;
+#define ROCMFPX_CASE_DEFAULT_TYPE(id, suffix, type) \
+    case LLAMA_FTYPE_MOSTLY_##suffix: return GGML_TYPE_##type;
+#define ROCMFPX_CASE_QUANT_OPTION(id, suffix, type) \
+    { #suffix, LLAMA_FTYPE_MOSTLY_##suffix, " ROCmFPX, mostly " #type, },
