@@ -83,18 +83,13 @@ def _prepare(console: Console, layout: Layout, archive: Path | None, source: Pat
                 "waiting for another `lucebox build` to finish preparing the source"
             ),
         )
-    if prepared.seconds:
-        console.stage(
-            "source",
-            f"llama.cpp {prepared.upstream_tag}, {prepared.origin} verified",
-            prepared.seconds["source"],
-        )
-        how = "linked" if layout.is_checkout else "copied"
-        console.stage(
-            "patches",
-            f"{prepared.patches} applied, {prepared.overlay_files} overlay files {how}",
-            prepared.seconds["patches"],
-        )
+    how = "linked" if layout.is_checkout else "copied"
+    results = {
+        "source": f"llama.cpp {prepared.upstream_tag}, {prepared.origin} verified",
+        "patches": f"{prepared.patches} applied, {prepared.overlay_files} overlay files {how}",
+    }
+    for step, seconds in prepared.seconds.items():
+        console.stage(step, results[step], seconds)
     return prepared
 
 

@@ -81,9 +81,8 @@ def group(
     ctx.obj = Console(
         json_output=json_output, quiet=quiet, verbose=verbose, progress=not no_progress, color=color
     )
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.WARNING, format="%(message)s", stream=sys.stderr
-    )
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("pylucebox").setLevel(logging.DEBUG if verbose else logging.WARNING)
     for name in sorted(os.environ):
         if name.startswith("LUCEBOX_") and name not in KNOWN_ENVIRONMENT:
             ctx.obj.warn(f"unknown environment variable {name} is ignored")

@@ -22,7 +22,7 @@ def global_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(json_output: bool, verbose: bool, quiet: int, no_progress: bool, **options: Any) -> Any:
         console: Console = click.get_current_context().obj or Console()
         if verbose:
-            logging.getLogger().setLevel(logging.DEBUG)
+            logging.getLogger("pylucebox").setLevel(logging.DEBUG)
         merged = replace(
             console,
             json_output=console.json_output or json_output,

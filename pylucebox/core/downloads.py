@@ -137,9 +137,12 @@ def _pieces(url: str, network: Network) -> Any:
 
 
 def _file_pieces(path: Path) -> Any:
-    with path.open("rb") as stream:
-        while piece := stream.read(CHUNK_BYTES):
-            yield piece
+    try:
+        with path.open("rb") as stream:
+            while piece := stream.read(CHUNK_BYTES):
+                yield piece
+    except OSError as bad:
+        raise _unreachable(path.as_uri(), bad) from bad
 
 
 def _remote_links(page_url: str, network: Network) -> dict[str, tuple[str, str]]:
@@ -206,7 +209,7 @@ def _as_path(url: str) -> Path:
 
 def _unreachable(url: str, bad: Exception) -> LuceboxError:
     parts = urlsplit(url)
-    shown = f"{parts.scheme}://{parts.hostname}{parts.path}"  # without user and password
+    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # without user and password
     reason = (str(bad).split("(Caused by ")[-1] or type(bad).__name__).rstrip(")")
     return MissingError(
         f"{shown}: cannot be reached: {reason}",

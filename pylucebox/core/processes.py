@@ -125,7 +125,7 @@ def _collect(
     lines: list[str] = []
     assert child.stdout is not None
     try:
-        with (log_path or Path(os.devnull)).open("w", encoding="utf-8") as log:
+        with (log_path or Path(os.devnull)).open("w", encoding="utf-8", buffering=1) as log:
             log.write(f"$ {shlex.join(words)}\n")
             for raw in child.stdout:
                 line = raw.rstrip("\n")

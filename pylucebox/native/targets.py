@@ -16,7 +16,7 @@ UPSTREAM_TARGETS = (
     "llama-bench",
     "ggml-rpc-server",
 )
-OUR_TARGETS: tuple[str, ...] = ()
+OUR_TARGETS = ("lucebox", "lucebox-tests")
 
 # Files in bin/ without which a build is not finished.
 PRODUCTS = (
@@ -26,6 +26,7 @@ PRODUCTS = (
     "llama-imatrix",
     "llama-bench",
     "ggml-rpc-server",
+    "liblucebox.so",
 )
 
 # Same for every target. Nothing may be downloaded while configuring or compiling.

@@ -16,7 +16,7 @@ from pylucebox.core.receipts import sha256_file
 from pylucebox.source.lock import Lock, verify_archive
 
 # Sections of pip's configuration, weakest first. pip itself lets the environment win.
-PIP_SECTIONS = ("global", "download", ":env:")
+PIP_SECTIONS = ("global", "install", "download", ":env:")
 SETTING = re.compile(r"(?P<section>[^.\s]+)\.(?P<name>[a-z-]+)=(?P<value>.*)")
 DEFAULT_INDEX = re.compile(r"Base URL of the Python Package Index \(default (\S+?)\)")
 

@@ -3,11 +3,11 @@
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pylucebox.core import paths
-from pylucebox.core.errors import IntegrityError
+from pylucebox.core.errors import IntegrityError, MissingError
 from pylucebox.core.paths import Layout
 from pylucebox.core.receipts import fingerprint, read_receipt, sha256_bytes, sha256_file, write_receipt
 from pylucebox.source.lock import Deviation, Lock, Manifest
@@ -23,6 +23,7 @@ class Prepared:
     """The tree that is compiled. id: hash over what it holds; equal for every origin of the source.
 
     names: hash over the file names, since CMake globs them. changed_files: written or removed by this call.
+    seconds: what each step took, for the steps that had something to do.
     """
 
     tree: Path
@@ -83,8 +84,11 @@ def prepare(
         fetched = time.monotonic()
         found = find_prepared(layout)
         if found:
-            return found
-        changed = _write_tree(layout, lock, manifest, pristine)
+            return replace(found, seconds={"source": fetched - started})
+        try:
+            changed = _write_tree(layout, lock, manifest, pristine)
+        except OSError as bad:
+            raise MissingError(f"{layout.prepared_dir}: cannot be written: {bad.strerror or bad}") from bad
         seconds = {"source": fetched - started, "patches": time.monotonic() - fetched}
         return _prepared(layout, lock, manifest, pristine, changed, seconds)
 

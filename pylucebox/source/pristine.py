@@ -58,15 +58,22 @@ def ensure_pristine(
     elif source and not source.is_dir():
         raise MissingError(f"{source}: no such folder", hint="give the folder of a llama.cpp checkout")
     found = find_pristine(layout, manifest) or _adopt(layout, lock, manifest)
-    if found and not source:
+    if found and (not source or _same_files(source, found.tree, manifest)):
         return found
     if source:
-        origin, files = f"folder, tag {lock.tag}", _from_folder(source, manifest)
+        origin, files = f"folder {source}", _from_folder(source, manifest)
     else:
         archive = archive or ensure_archive(lock, layout.archive_dir, progress)[0]
-        origin, files = f"archive {lock.filename}", _from_archive(archive, lock, manifest)
+        origin, files = "archive", _from_archive(archive, lock, manifest)
     forms = _write(layout, lock, manifest, files)
     return _finish(layout, manifest, origin, forms, fresh=True)
+
+
+def _same_files(source: Path, tree: Path, manifest: Manifest) -> bool:
+    return all(
+        (source / p).is_file() and (source / p).read_bytes() == (tree / p).read_bytes()
+        for p in manifest.files
+    )
 
 
 def _adopt(layout: Layout, lock: Lock, manifest: Manifest) -> Pristine | None:
@@ -124,6 +131,8 @@ def _write(
         receipt_path(layout).unlink(missing_ok=True)
         remove_tree(layout.pristine_dir)
         partial.rename(layout.pristine_dir)
+    except OSError as bad:
+        raise MissingError(f"{layout.pristine_dir}: cannot be written: {bad.strerror or bad}") from bad
     finally:
         remove_tree(partial)
     return {d.path: found[d.path] for d in lock.deviations}

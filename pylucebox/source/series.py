@@ -17,6 +17,7 @@ MAX_CHANGED_LINES = {"hook": 60, "fix": 200}
 UPSTREAM_STATUS = re.compile(
     r"Pending|Submitted \[.+\]|Backport \[.+\]|Denied( \[.+\])?|Inactive-Upstream \[.+\]|Inappropriate \[.+\]"
 )
+OTHER_CHANGES = ("rename ", "copy ", "old mode ", "new mode ", "GIT binary patch")
 # No setting of the user's or of a surrounding repository may change what a patch does.
 GIT_ENV = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -36,6 +37,7 @@ class Patch:
     headers: dict[str, str]
     files: tuple[str, ...]
     changed_lines: int
+    other_changes: bool  # renames, file modes, binary content
 
     @property
     def name(self) -> str:
@@ -52,7 +54,8 @@ class Patch:
             ) from bad
         body = next((i for i, line in enumerate(lines) if line.startswith(("---", "diff "))), len(lines))
         files, changed = _body_facts(lines[body:])
-        return cls(path, _headers(lines[:body]), files, changed)
+        other = any(line.startswith(OTHER_CHANGES) for line in lines[body:])
+        return cls(path, _headers(lines[:body]), files, changed, other)
 
 
 def read_series(patches_dir: Path) -> list[Patch]:
@@ -139,6 +142,8 @@ def _patch_problems(patch: Patch) -> list[str]:
         found.append(f"Upstream-Status '{status}' is not one of Yocto's, with its [reason]")
     if not patch.files:
         found.append("changes no file")
+    if patch.other_changes:
+        found.append("renames, modes and binary content are not for patches")
     found += _date_problems(patch.headers.get("Last-Update", "")) + _test_problems(patch)
     return found
 
