@@ -1,6 +1,6 @@
 # The one CMake file of the overlay. It adds our sources to upstream's targets and defines ours:
 #   lucebox         liblucebox.so, the C API of include/lucebox.h
-#   lucebox-tests   every tests/test-lucebox-*.cpp
+#   lucebox-tests   every tests/test-lucebox-*.cpp, and lucebox-logits
 # Included at the end of the top CMakeLists.txt, when all of upstream's targets exist.
 # GPU kernels need no entry: upstream globs ggml/src/ggml-cuda for CUDA and for HIP.
 
@@ -72,4 +72,10 @@ if (LUCEBOX_BUILD_TESTS)
             add_test(NAME ${name} COMMAND ${name})
         endif()
     endforeach()
+
+    # Needs a model, so it is no test of its own: the fidelity check runs it.
+    add_executable(lucebox-logits ${LUCEBOX_ROOT}/tests/lucebox-logits.cpp)
+    target_compile_features(lucebox-logits PRIVATE cxx_std_17)
+    target_link_libraries(lucebox-logits PRIVATE llama ggml)
+    add_dependencies(lucebox-tests lucebox-logits)
 endif()
