@@ -10,7 +10,6 @@ from small_upstream import FILES, GUARDED, PLAIN, make_archive, make_folder, mak
 from pylucebox.core import processes
 from pylucebox.core.errors import IntegrityError, MissingError
 from pylucebox.core.paths import Layout
-from pylucebox.core.receipts import sha256_bytes
 from pylucebox.source.lock import Lock
 from pylucebox.source.prepare import Prepared, find_prepared, patched_files, prepare
 from pylucebox.source.series import read_series
@@ -68,21 +67,6 @@ def test_both_forms_of_the_deviation_give_one_tree(tmp_path: Path) -> None:
         ids.add(prepared.id)
         texts.add((layout.prepared_dir / "vendor/call.h").read_text())
     assert len(ids) == 1 and texts == {PLAIN}
-
-
-def test_the_committed_first_patch_brings_both_real_forms_to_the_locked_one(layout: Layout) -> None:
-    """Feeds what the archive carries and what upstream carries; needs the pristine tree of a build."""
-    from conftest import lacking
-
-    lock = Lock.load(layout.lock_path)
-    (deviation,) = lock.deviations
-    if not (layout.pristine_dir / deviation.path).is_file():
-        lacking("native", "the pristine tree (run `lucebox build`)")
-    found = (layout.pristine_dir / deviation.path).read_bytes()
-    assert sha256_bytes(found) in deviation.forms
-    (patch,) = [p for p in read_series(layout.patches_dir) if p.name == deviation.patch]
-    final = patched_files(lock, [patch], layout.pristine_dir)[deviation.path]
-    assert final is not None and sha256_bytes(final) == deviation.result
 
 
 def test_a_deviation_in_its_final_form_counts_as_patched(small: Layout, tmp_path: Path) -> None:

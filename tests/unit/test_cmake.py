@@ -1,0 +1,274 @@
+"""Configure and compile with stand-ins for cmake and ninja: what runs, what is checked, what is reported."""
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from small_upstream import make_layout, moved
+
+from pylucebox.core import processes
+from pylucebox.core.builds import find_build, list_builds
+from pylucebox.core.errors import BuildError, MissingError, RequestError
+from pylucebox.core.hints import find_hint
+from pylucebox.core.paths import Layout
+from pylucebox.core.receipts import BuildReceipt
+from pylucebox.native import cmake
+from pylucebox.native.targets import PRODUCTS, find_target
+from pylucebox.native.toolchain import Toolchain
+
+CMAKE = """
+while [ $# -gt 0 ]; do
+  case $1 in -S) source=$2; shift;; -B) folder=$2; shift;; esac
+  shift
+done
+echo configure >> "$(dirname "$0")/calls"
+if [ -f "$(dirname "$0")/fail-configure" ]; then echo "CMake Error: HIP compiler not found"; exit 1; fi
+echo "-- git ceiling $GIT_CEILING_DIRECTORIES"
+mkdir -p "$folder"
+cat > "$folder/CMakeCache.txt" <<END
+// comment
+CMAKE_HOME_DIRECTORY:INTERNAL=$source
+CMAKE_CACHEFILE_DIR:INTERNAL=$folder
+GGML_CPU:BOOL=ON
+GGML_RPC:BOOL=$(cat "$(dirname "$0")/rpc")
+GGML_AVAILABLE_BACKENDS:INTERNAL=ggml-cpu;ggml-rpc
+END
+touch "$folder/build.ninja"
+"""
+NINJA = """
+echo compile >> "$(dirname "$0")/calls"
+folder=$2
+mkdir -p "$folder/bin"
+echo "[1/3] first"
+if [ -f "$(dirname "$0")/fail-compile" ]; then
+  printf 'FAILED: x.o\\nx.c:1: error: broken\\nNo space left on device\\n'; i=0
+  while [ $i -lt 30 ]; do echo "noise $i"; i=$((i+1)); done
+  echo "ninja: build stopped"; exit 1
+fi
+echo "[3/3] last"
+for name in $(cat "$(dirname "$0")/products"); do echo x > "$folder/bin/$name"; done
+"""
+
+
+@dataclass
+class Small:
+    """A layout, a source and stand-in tools; `calls` is what they were asked to do."""
+
+    home: Path
+    layout: Layout
+    source: cmake.Source
+    tools: Path
+
+    @property
+    def calls(self) -> list[str]:
+        path = self.tools / "calls"
+        return path.read_text().split() if path.exists() else []
+
+    def build(self, **options: object) -> cmake.Built:
+        return cmake.build(self.layout, find_target("cpu"), self.source, jobs=1, **options)  # type: ignore[arg-type]
+
+
+def program(path: Path, script: str) -> Path:
+    path.write_text("#!/bin/sh\n" + script)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
+    tools, layout = tmp_path / "tools", make_layout(tmp_path / "home")
+    tools.mkdir()
+    layout.prepared_dir.mkdir()
+    chain = Toolchain(
+        cmake=program(tools / "cmake", CMAKE),
+        ninja=program(tools / "ninja", NINJA),
+        cc=program(tools / "cc", "echo cc 1.0"),
+        cxx=program(tools / "c++", "echo c++ 1.0"),
+    )
+    (tools / "rpc").write_text("ON")
+    (tools / "products").write_text(" ".join(PRODUCTS))
+    monkeypatch.setattr(cmake, "find_toolchain", lambda: replace(chain))
+    source = cmake.Source(layout.prepared_dir, "id1", "names1", 7, "b7", "series1")
+    return Small(tmp_path / "home", layout, source, tools)
+
+
+def test_a_build_reports_its_steps_and_leaves_a_receipt(small: Small) -> None:
+    steps: list[str] = []
+    progress: list[tuple[int, int]] = []
+    built = small.build(
+        on_step=lambda name, what, seconds: steps.append(f"{name}: {what}"),
+        progress=lambda done, total: progress.append((done, total)),
+    )
+    assert steps == ["configure: cpu, rpc on, c++ 1.0", "compile: 3 steps"]
+    assert progress == [(1, 3), (3, 3)] and built.changed and built.steps == 3
+    receipt = find_build(small.layout, "cpu")
+    assert receipt == built.receipt
+    assert (receipt.target, receipt.upstream_build, receipt.series_sha256) == ("cpu", 7, "series1")
+    assert receipt.backends == ("cpu", "rpc") and receipt.server_path.is_file()
+    log = (small.layout.build_dir("cpu") / "log" / "configure.log").read_text()
+    assert f"-- git ceiling {small.layout.work_dir}" in log
+    assert "-DLLAMA_BUILD_NUMBER=7 -DLLAMA_BUILD_COMMIT=b7" in log
+
+
+def test_a_second_build_starts_nothing(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = small.build()
+
+    def no_process(*words: object, **_: object) -> None:
+        raise AssertionError(f"started {words}")
+
+    monkeypatch.setattr(processes, "run", no_process)
+    second = small.build()
+    assert not second.changed and second.receipt == first.receipt
+    assert cmake.find_current(small.layout, find_target("cpu"), small.source) == first.receipt
+
+
+@pytest.mark.parametrize(
+    ("change", "calls"),
+    [
+        ({"id": "id2"}, ["compile"]),  # content of a file: ninja sees which
+        ({"names": "names2", "id": "id2"}, ["configure", "compile"]),  # a new file: cmake must glob again
+        ({"series_sha256": "series2", "id": "id2"}, ["configure", "compile"]),
+    ],
+)
+def test_what_changed_decides_what_runs(small: Small, change: dict[str, str], calls: list[str]) -> None:
+    first = small.build().receipt
+    (small.tools / "calls").unlink()
+    small.source = replace(small.source, **change)
+    second = small.build().receipt
+    assert small.calls == calls and second.id != first.id
+
+
+def test_a_removed_or_replaced_binary_is_noticed(small: Small) -> None:
+    receipt = small.build().receipt
+    receipt.server_path.unlink()
+    assert small.build().changed
+    receipt.library_path.write_text("other content")
+    assert small.build().changed
+
+
+def test_a_newer_compiler_configures_again(small: Small) -> None:
+    first = small.build().receipt
+    (small.tools / "calls").unlink()
+    program(small.tools / "c++", "echo c++ 2.0")
+    second = small.build().receipt
+    assert small.calls == ["configure", "compile"] and second.id != first.id
+    assert second.compiler == "c++ 2.0 + cc 1.0"
+
+
+def test_fresh_empties_the_folder(small: Small) -> None:
+    small.build()
+    stray = small.layout.build_dir("cpu") / "stray.o"
+    stray.write_text("")
+    assert small.build(fresh=True).changed
+    assert not stray.exists()
+
+
+def test_a_moved_clone_keeps_its_build(small: Small, tmp_path: Path) -> None:
+    first = small.build().receipt
+    small.layout = moved(small.layout, small.home, tmp_path / "elsewhere")
+    small.source = replace(small.source, tree=small.layout.prepared_dir)
+    (small.tools / "calls").unlink()
+    again = small.build()
+    assert small.calls == [] and not again.changed
+    assert again.receipt.id == first.id and again.receipt.bin_dir == tmp_path / "elsewhere/build/cpu/bin"
+
+
+def test_a_cache_of_another_place_is_not_reused(small: Small, tmp_path: Path) -> None:
+    small.build()
+    stray = small.layout.build_dir("cpu") / "stale.o"
+    stray.write_text("")
+    small.layout = moved(small.layout, small.home, tmp_path / "elsewhere")
+    small.source = replace(small.source, tree=small.layout.prepared_dir, id="id2")
+    (small.tools / "calls").unlink()
+    small.build()
+    assert small.calls == ["configure", "compile"]
+    assert not (small.layout.build_dir("cpu") / "stale.o").exists()
+    home = cmake.read_cache(small.layout.build_dir("cpu"))["CMAKE_HOME_DIRECTORY"]
+    assert home == str(small.layout.prepared_dir)
+
+
+def test_a_backend_that_is_off_stops_the_build(small: Small) -> None:
+    (small.tools / "rpc").write_text("OFF")
+    with pytest.raises(BuildError, match="configure asked for RPC, but the build tree has it off") as caught:
+        small.build()
+    assert caught.value.exit_code == 5 and caught.value.log_path
+    assert small.calls == ["configure"] and list_builds(small.layout) == []
+
+
+def test_a_failed_configure_shows_log_and_hint(small: Small) -> None:
+    (small.tools / "fail-configure").touch()
+    with pytest.raises(BuildError, match=r"configure failed \(exit 1\)") as caught:
+        small.build()
+    assert caught.value.log_path == small.layout.build_dir("cpu") / "log" / "configure.log"
+    assert caught.value.log_tail == ("CMake Error: HIP compiler not found",)
+    assert "ROCM_PATH" in (caught.value.hint or "")
+
+
+def test_a_failed_compile_shows_its_first_error_and_voids_the_receipt(small: Small) -> None:
+    small.build()
+    small.source = replace(small.source, id="id2")
+    (small.tools / "fail-compile").touch()
+    with pytest.raises(BuildError, match=r"compile failed \(exit 1\)") as caught:
+        small.build()
+    assert caught.value.log_tail[:2] == ("FAILED: x.o", "x.c:1: error: broken")
+    assert "disk space" in (caught.value.hint or "")
+    with pytest.raises(MissingError, match="no finished build of target 'cpu'"):
+        find_build(small.layout, "cpu")
+    (small.tools / "fail-compile").unlink()
+    assert small.build().changed
+
+
+def test_a_product_that_ninja_did_not_make_is_named(small: Small) -> None:
+    (small.tools / "products").write_text("llama-server")
+    with pytest.raises(BuildError, match="llama-quantize: ninja ended well but did not make it"):
+        small.build()
+    assert list_builds(small.layout) == []
+
+
+def test_the_identity_depends_on_nothing_but_inputs(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, chain = find_target("cpu"), cmake.find_toolchain()
+    first = cmake.build_id(target, small.source, chain)
+    assert cmake.build_id(target, replace(small.source, tree=Path("/other")), chain) == first
+    assert cmake.build_id(replace(target, native=False), small.source, chain) != first
+    monkeypatch.setattr(cmake, "cpu_features", lambda: "another processor")
+    assert cmake.build_id(target, small.source, chain) != first
+
+
+def test_finding_builds(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LUCEBOX_TARGET", raising=False)
+    with pytest.raises(MissingError, match="nothing is built yet") as caught:
+        find_build(small.layout)
+    assert caught.value.hint == "lucebox build"
+    receipt = small.build().receipt
+    assert find_build(small.layout) == receipt
+    with pytest.raises(MissingError, match=r"'cpuu' \(did you mean cpu\?\)"):
+        find_build(small.layout, "cpuu")
+    shutil.copytree(small.layout.build_dir("cpu"), small.layout.build_dir("gfx1151"))
+    replace(receipt, target="gfx1151").save(small.layout.build_dir("gfx1151"))
+    with pytest.raises(RequestError, match="several builds: cpu, gfx1151"):
+        find_build(small.layout)
+    monkeypatch.setenv("LUCEBOX_TARGET", "gfx1151")
+    assert find_build(small.layout).target == "gfx1151"
+
+
+def test_a_damaged_receipt_is_an_integrity_error(small: Small) -> None:
+    small.build()
+    path = small.layout.build_dir("cpu") / "receipt.json"
+    path.write_text('{"id": "x"}')
+    with pytest.raises(Exception, match="missing or malformed") as caught:
+        BuildReceipt.load(path.parent)
+    assert getattr(caught.value, "exit_code", 0) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("g++: fatal error: Killed signal terminated program cc1plus", "--jobs 1"),
+        ("write failed: No space left on device", "disk space"),
+        ("all is well", None),
+    ],
+)
+def test_hints(line: str, word: str | None) -> None:
+    hint = find_hint(["noise", line, "more noise"])
+    assert (word is None and hint is None) or (word is not None and hint is not None and word in hint)

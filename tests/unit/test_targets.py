@@ -1,0 +1,92 @@
+"""The target table and the search for tools."""
+
+from pathlib import Path
+
+import pytest
+
+from pylucebox.core.errors import MissingError, RequestError
+from pylucebox.native import toolchain
+from pylucebox.native.targets import COMMON_DEFINES, PRODUCTS, TARGETS, find_target
+from pylucebox.native.toolchain import find_toolchain
+
+
+def test_every_row_is_usable() -> None:
+    for name, target in TARGETS.items():
+        defines = target.cmake_defines(11549, "b11549", "abc")
+        assert find_target(name) is target and target.summary and "rpc" in target.backends
+        assert (defines["LLAMA_BUILD_NUMBER"], defines["LLAMA_BUILD_COMMIT"]) == ("11549", "b11549")
+        assert set(COMMON_DEFINES) <= set(defines)
+    assert "llama-server" in PRODUCTS and "liblucebox.so" in PRODUCTS
+
+
+def test_nothing_is_downloaded_by_a_build() -> None:
+    off = ("LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI", "LLAMA_OPENSSL", "LLAMA_LLGUIDANCE")
+    assert {COMMON_DEFINES[name] for name in off} == {"OFF"}
+
+
+def test_an_unknown_target_names_the_nearest() -> None:
+    with pytest.raises(RequestError, match=r"unknown target 'cpi' \(did you mean cpu\?\)"):
+        find_target("cpi")
+    with pytest.raises(RequestError, match=r"unknown target 'zzzzzz'$"):
+        find_target("zzzzzz")
+
+
+def fake_program(path: Path, script: str = "exit 0") -> Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_missing_compiler_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    fake_program(tmp_path / "cc")
+    with pytest.raises(MissingError, match=r"no C\+\+ compiler found") as caught:
+        find_toolchain()
+    assert "apt-get install g++" in (caught.value.hint or "") and caught.value.exit_code == 3
+
+
+def test_a_bad_cxx_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(MissingError, match="CXX=no-such-compiler: no such program"):
+        find_toolchain()
+
+
+def test_a_compiler_without_cxx17_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "CXX", str(fake_program(tmp_path / "old++", "echo 'error: no <optional>' >&2; exit 1"))
+    )
+    with pytest.raises(MissingError, match=r"old\+\+: cannot compile C\+\+17") as caught:
+        find_toolchain().check()
+    assert caught.value.log_tail == ("error: no <optional>",)
+
+
+def test_the_packaged_cmake_and_ninja_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cmake
+    import ninja
+
+    tools = find_toolchain()
+    assert tools.cmake.parent == Path(cmake.CMAKE_BIN_DIR).absolute()
+    assert tools.ninja.parent == Path(ninja.BIN_DIR).absolute()
+    monkeypatch.setattr(cmake, "CMAKE_BIN_DIR", str(tmp_path))  # a package without a binary for this platform
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    (tmp_path / "path").mkdir()
+    with pytest.raises(MissingError, match="cmake not found"):
+        find_toolchain()
+
+
+def test_a_replaced_compiler_changes_the_stamp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = fake_program(tmp_path / "c++")
+    monkeypatch.setenv("CXX", str(compiler))
+    before = find_toolchain().stamp()
+    fake_program(compiler, "exit 1 # newer")
+    assert find_toolchain().stamp() != before
+
+
+def test_a_users_ccache_settings_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CCACHE_BASEDIR", "CCACHE_NOHASHDIR", "CCACHE_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+    assert toolchain.compiler_cache_env(Path("/x"))["CCACHE_BASEDIR"] == "/x"
+    monkeypatch.setenv("CCACHE_BASEDIR", "/mine")
+    assert "CCACHE_BASEDIR" not in toolchain.compiler_cache_env(Path("/x"))
