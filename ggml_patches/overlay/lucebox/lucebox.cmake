@@ -1,6 +1,6 @@
 # The one CMake file of the overlay. It adds our sources to upstream's targets and defines ours:
 #   lucebox         liblucebox.so, the C API of include/lucebox.h
-#   lucebox-tests   every tests/test-lucebox-*.cpp, and lucebox-logits
+#   lucebox-tests   every tests/test-lucebox-*.cpp and tests/bench-lucebox-*.cpp, and lucebox-logits
 # Included at the end of the top CMakeLists.txt, when all of upstream's targets exist.
 # GPU kernels need no entry: upstream globs ggml/src/ggml-cuda for CUDA and for HIP.
 
@@ -60,15 +60,22 @@ set_source_files_properties(${LUCEBOX_ROOT}/src/lucebox/build-info.cpp PROPERTIE
 
 if (LUCEBOX_BUILD_TESTS)
     add_custom_target(lucebox-tests)
-    file(GLOB lucebox_tests CONFIGURE_DEPENDS ${LUCEBOX_ROOT}/tests/test-lucebox-*.cpp)
+    # Models with random weights, for tests and benchmarks.
+    add_library(lucebox-random STATIC ${LUCEBOX_ROOT}/tests/random-ds4.cpp ${LUCEBOX_ROOT}/tests/ring-stream.cpp)
+    target_compile_features(lucebox-random PRIVATE cxx_std_17)
+    target_link_libraries(lucebox-random PUBLIC llama ggml)
+
+    file(GLOB lucebox_tests CONFIGURE_DEPENDS
+        ${LUCEBOX_ROOT}/tests/test-lucebox-*.cpp
+        ${LUCEBOX_ROOT}/tests/bench-lucebox-*.cpp)
     foreach (source ${lucebox_tests})
         get_filename_component(name ${source} NAME_WE)
         add_executable(${name} ${source})
         target_compile_features(${name} PRIVATE cxx_std_17)
-        target_link_libraries(${name} PRIVATE llama ggml)
+        target_link_libraries(${name} PRIVATE lucebox-random)
         target_compile_options(${name} PRIVATE -UNDEBUG)
         add_dependencies(lucebox-tests ${name})
-        if (BUILD_TESTING)
+        if (BUILD_TESTING AND name MATCHES "^test-")
             add_test(NAME ${name} COMMAND ${name})
         endif()
     endforeach()
