@@ -18,7 +18,7 @@ from pylucebox.native.toolchain import find_toolchain
 from pylucebox.source.lock import Lock, Manifest
 from pylucebox.source.prepare import Prepared, find_prepared, prepare
 from pylucebox.source.pristine import find_pristine
-from pylucebox.source.series import series_names
+from pylucebox.source.series import series_digest, series_names
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -192,7 +192,8 @@ def _source(prepared: Prepared) -> cmake.Source:
 
 
 def _unprepared(layout: Layout, lock: Lock) -> cmake.Source:
-    return cmake.Source(layout.prepared_dir, "", "", lock.build, lock.tag, "unknown")
+    series = series_digest(layout.patches_dir)
+    return cmake.Source(layout.prepared_dir, "", "", lock.build, lock.tag, series)
 
 
 def _processors() -> int:

@@ -1,13 +1,14 @@
 """Configure and compile with stand-ins for cmake and ninja: what runs, what is checked, what is reported."""
 
 import shutil
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from small_upstream import make_layout, moved
 
-from pylucebox.core import processes
+from pylucebox.core import paths, processes
 from pylucebox.core.builds import find_build, list_builds
 from pylucebox.core.errors import BuildError, MissingError, RequestError
 from pylucebox.core.hints import find_hint
@@ -272,3 +273,16 @@ def test_a_damaged_receipt_is_an_integrity_error(small: Small) -> None:
 def test_hints(line: str, word: str | None) -> None:
     hint = find_hint(["noise", line, "more noise"])
     assert (word is None and hint is None) or (word is not None and hint is not None and word in hint)
+
+
+def test_two_builds_of_one_target_take_turns(small: Small) -> None:
+    waiting = threading.Event()
+    results: list[cmake.Built] = []
+    second = threading.Thread(target=lambda: results.append(small.build(on_wait=waiting.set)))
+    with paths.lock(small.layout.build_root / "cpu.lock"):
+        second.start()
+        assert waiting.wait(timeout=30)
+        assert small.calls == []
+    second.join(timeout=30)
+    assert [one.changed for one in results] == [True]
+    assert not small.build(on_wait=lambda: pytest.fail("the lock was not given back")).changed
