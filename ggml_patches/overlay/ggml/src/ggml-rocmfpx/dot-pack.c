@@ -23,41 +23,81 @@ int rocmfpx_format_of(int type) {
     return -1;
 }
 
-// ORs `code` of weight i into the four-byte column of one row; columns of one row are ROCMFPX_LINE apart.
-static void put_code(int format, int i, uint8_t code, uint8_t * column) {
-    const int g = i / 4;
-    uint8_t * byte = column + i % 4;
+static uint32_t load(const uint8_t * bytes, int n) {
+    uint32_t v = 0;
+    for (int i = 0; i < n; ++i) {
+        v |= (uint32_t) bytes[i] << (8 * i);
+    }
+    return v;
+}
+
+// Four codes of 2, 3 or 6 bits to four bytes.
+static uint32_t spread2(uint32_t v) {
+    v = (v | v << 12) & 0x000f000f;
+    return (v | v << 6) & 0x03030303;
+}
+
+static uint32_t spread3(uint32_t v) {
+    v = (v | v << 10) & 0x003f003f;
+    return (v | v << 5) & 0x07070707;
+}
+
+static uint32_t spread6(uint32_t v) {
+    v = (v & 0xfff) | (v & 0xfff000) << 4;
+    return (v & 0x003f003f) | (v & 0x0fc00fc0) << 2;
+}
+
+// Four sign-and-magnitude bytes to level + 31, where 31 - m == 31 ^ m.
+static uint32_t bias6(uint32_t code) {
+    const uint32_t negative = (code >> 5 & 0x01010101) * 31;
+    return ((code & 0x1f1f1f1f) ^ negative) + (0x1f1f1f1f & ~negative);
+}
+
+// Bits 2i, 2i + 1 of four bytes to their two high bits.
+static uint32_t hi_field(uint32_t code, int i) {
+    return (code >> (2 * i) & 0x03030303) << 6;
+}
+
+// The four-byte column of one row in each line of one block.
+static void pack_block(int format, const uint8_t * x, uint32_t * column) {
     switch (format) {
         case ROCMFPX_FP8:
-            byte[g * ROCMFPX_LINE] = code ^ 0x80;
+            for (int g = 0; g < 8; ++g) {
+                column[g] = load(x + 4 * g, 4) ^ 0x80808080;
+            }
             break;
-        case ROCMFPX_FP6: {
-            const uint8_t level = code & 32 ? 31 - (code & 31) : 31 + code;
-            uint8_t * triple = byte + g / 4 * 3 * ROCMFPX_LINE;
-            if (g % 4 < 3) {
-                triple[g % 4 * ROCMFPX_LINE] |= level;
-            } else {
-                for (int hi = 0; hi < 3; ++hi) {
-                    triple[hi * ROCMFPX_LINE] |= (uint8_t) ((level >> (2 * hi) & 3) << 6);
+        case ROCMFPX_FP6:
+            for (int t = 0; t < 2; ++t) {
+                const uint8_t * twelve = x + 12 * t;
+                const uint32_t last = bias6(spread6(load(twelve + 9, 3)));
+                for (int i = 0; i < 3; ++i) {
+                    column[3 * t + i] = bias6(spread6(load(twelve + 3 * i, 3))) | hi_field(last, i);
                 }
+            }
+            break;
+        case ROCMFPX_FP3: {
+            uint32_t code[8];
+            for (int g = 0; g < 8; ++g) {
+                code[g] = spread3(load(x + g / 2 * 3, 3) >> (g % 2 * 12) & 0xfff);
+            }
+            const uint32_t last = code[6] | code[7] << 3;
+            for (int i = 0; i < 3; ++i) {
+                column[i] = code[i] | code[i + 3] << 3 | hi_field(last, i);
             }
             break;
         }
-        case ROCMFPX_FP3:
-            if (g < 6) {
-                byte[g % 3 * ROCMFPX_LINE] |= (uint8_t) (code << (g / 3 * 3));
-            } else {
-                const int six = code << (g == 7 ? 3 : 0);
-                for (int hi = 0; hi < 3; ++hi) {
-                    byte[hi * ROCMFPX_LINE] |= (uint8_t) ((six >> (2 * hi) & 3) << 6);
+        case ROCMFPX_FP2:
+            for (int v = 0; v < 2; ++v) {
+                column[v] = 0;
+                for (int i = 0; i < 4; ++i) {
+                    column[v] |= spread2(x[4 * v + i]) << (2 * i);
                 }
             }
             break;
-        case ROCMFPX_FP2:
-            byte[g / 4 * ROCMFPX_LINE] |= (uint8_t) (code << (g % 4 * 2));
-            break;
-        default:
-            byte[g % 4 * ROCMFPX_LINE] |= (uint8_t) (code << (g / 4 * 4));
+        default: // both keep weights 16 apart in the nibbles of one byte
+            for (int v = 0; v < 4; ++v) {
+                column[v] = load(x + 4 * v, 4);
+            }
     }
 }
 
@@ -66,16 +106,17 @@ void rocmfpx_pack_band(int format, const uint8_t * rows, int64_t n_blocks, uint8
     const int code_bytes = rocmfpx_code_bytes(c);
     const int n_scales = rocmfpx_scale_count(c);
     const int block_bytes = rocmfpx_block_bytes(c);
+    const int n_lines = code_bytes * ROCMFPX_BAND / ROCMFPX_LINE;
     uint8_t * scales = band + n_blocks * code_bytes * ROCMFPX_BAND;
 
-    memset(band, 0, (size_t) (n_blocks * code_bytes * ROCMFPX_BAND));
-    for (int r = 0; r < ROCMFPX_BAND; ++r) {
-        for (int64_t b = 0; b < n_blocks; ++b) {
+    for (int64_t b = 0; b < n_blocks; ++b) {
+        uint8_t * lines = band + b * code_bytes * ROCMFPX_BAND;
+        for (int r = 0; r < ROCMFPX_BAND; ++r) {
             const uint8_t * block = rows + (r * n_blocks + b) * block_bytes;
-            uint8_t codes[QK_ROCMFPX];
-            rocmfpx_unpack(c, block, codes);
-            for (int i = 0; i < QK_ROCMFPX; ++i) {
-                put_code(format, i, codes[i], band + b * code_bytes * ROCMFPX_BAND + 4 * r);
+            uint32_t column[8];
+            pack_block(format, block, column);
+            for (int i = 0; i < n_lines; ++i) {
+                memcpy(lines + i * ROCMFPX_LINE + 4 * r, &column[i], sizeof(column[i]));
             }
             for (int s = 0; s < n_scales; ++s) {
                 const uint8_t scale = block[code_bytes + s];

@@ -68,19 +68,20 @@ extern "C" {
 #endif
 
 // Format of a ggml_type id, -1 if it is not one of ours.
-int rocmfpx_format_of(int type);
+GGML_API int rocmfpx_format_of(int type);
 
 // ROCMFPX_BAND packed rows, one after another, to a band. The two do not overlap.
-void rocmfpx_pack_band(int format, const uint8_t * rows, int64_t n_blocks, uint8_t * band);
+GGML_API void rocmfpx_pack_band(int format, const uint8_t * rows, int64_t n_blocks, uint8_t * band);
 
 // One Q8_0 row to a column of a panel that is `width` columns wide.
-void rocmfpx_pack_column(int format, const uint8_t * q8_0, int64_t n_blocks, rocmfpx_act * column, int width);
+GGML_API void rocmfpx_pack_column(int format, const uint8_t * q8_0, int64_t n_blocks, rocmfpx_act * column,
+                                  int width);
 
 // The engines this library was compiled with, slowest first; NULL past the last.
-const rocmfpx_kernels * rocmfpx_kernels_at(int i);
+GGML_API const rocmfpx_kernels * rocmfpx_kernels_at(int i);
 
 // The last one that works here.
-const rocmfpx_kernels * rocmfpx_kernels_best(void);
+GGML_API const rocmfpx_kernels * rocmfpx_kernels_best(void);
 
 extern const rocmfpx_dot  rocmfpx_dot_avx2[ROCMFPX_FORMATS];
 extern const rocmfpx_dot  rocmfpx_dot_avx512[ROCMFPX_FORMATS];
