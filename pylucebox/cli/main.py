@@ -82,6 +82,7 @@ def group(
         json_output=json_output, quiet=quiet, verbose=verbose, progress=not no_progress, color=color
     )
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     logging.getLogger("pylucebox").setLevel(logging.DEBUG if verbose else logging.WARNING)
     for name in sorted(os.environ):
         if name.startswith("LUCEBOX_") and name not in KNOWN_ENVIRONMENT:

@@ -1,5 +1,6 @@
 """Fetches one file whose hash is known from a package index, never running what it holds."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,6 +23,7 @@ RETRIES = 4
 BACKOFF_S = 0.5
 TIMEOUT_S = (15, 60)  # to connect, between two pieces
 RETRY_STATUS = (429, 500, 502, 503, 504)
+REASON = re.compile(r"\[Errno [^\]]+\] ([^\"')]+)")  # what is wrong, inside the layers of a connection error
 
 
 @dataclass(frozen=True)
@@ -209,9 +211,9 @@ def _as_path(url: str) -> Path:
 
 def _unreachable(url: str, bad: Exception) -> LuceboxError:
     parts = urlsplit(url)
-    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # without user and password
-    reason = (str(bad).split("(Caused by ")[-1] or type(bad).__name__).rstrip(")")
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # without user and password
+    reason = REASON.findall(str(bad)) or [str(bad).removesuffix(f" for url: {url}") or type(bad).__name__]
     return MissingError(
-        f"{shown}: cannot be reached: {reason}",
+        f"{shown}: cannot be reached: {reason[-1]}",
         hint="check the network and pip's index settings, or give the file with --archive FILE",
     )

@@ -120,5 +120,8 @@ def _compiler(variable: str, names: tuple[str, ...], language: str) -> Path:
 
 
 def _first_line(compiler: Path) -> str:
-    lines = processes.run([compiler, "--version"], error=MissingError).lines
+    try:
+        lines = processes.run([compiler, "--version"], error=MissingError).lines
+    except LuceboxError as bad:
+        raise MissingError(f"{compiler}: not a working compiler: {bad.message}", hint=INSTALL_HINT) from bad
     return lines[0] if lines else compiler.name

@@ -156,7 +156,9 @@ def test_an_index_without_the_project_or_the_file_gives_none(index: Index) -> No
 
 def test_a_dead_index_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "BACKOFF_S", 0.0)
-    with pytest.raises(MissingError, match="cannot be reached") as caught:
+    with pytest.raises(
+        MissingError, match=r"9/simple/small/: cannot be reached: Connection refused$"
+    ) as caught:
         downloads.find_url("http://me:secret@127.0.0.1:9/simple", "small", WANTED, Network())
     assert "secret" not in caught.value.message and "127.0.0.1" in caught.value.message
     assert "--archive" in (caught.value.hint or "")

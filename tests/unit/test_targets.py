@@ -90,3 +90,9 @@ def test_a_users_ccache_settings_win(monkeypatch: pytest.MonkeyPatch) -> None:
     assert toolchain.compiler_cache_env(Path("/x"))["CCACHE_BASEDIR"] == "/x"
     monkeypatch.setenv("CCACHE_BASEDIR", "/mine")
     assert "CCACHE_BASEDIR" not in toolchain.compiler_cache_env(Path("/x"))
+
+
+def test_a_program_that_is_no_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/bin/false")
+    with pytest.raises(MissingError, match="/bin/false: not a working compiler"):
+        _ = find_toolchain().compiler
