@@ -18,6 +18,7 @@ set(LUCEBOX_ROOT ${CMAKE_CURRENT_LIST_DIR}/..)
 # Codecs, into ggml-base; files named *-cpu.c belong to the CPU back-end.
 file(GLOB lucebox_cpu CONFIGURE_DEPENDS
     ${LUCEBOX_ROOT}/ggml/src/ggml-rocmfpx/*-cpu.c
+    ${LUCEBOX_ROOT}/ggml/src/ggml-cpu/rocmfpx-*.cpp
     ${LUCEBOX_ROOT}/ggml/src/ggml-ds4/*-cpu.c)
 file(GLOB lucebox_base CONFIGURE_DEPENDS
     ${LUCEBOX_ROOT}/ggml/src/ggml-rocmfpx/*.c
@@ -34,6 +35,10 @@ foreach (pair "ggml-base:lucebox_base" "ggml-cpu:lucebox_cpu")
         target_sources(${target} PRIVATE ${${sources}})
         set_source_files_properties(${${sources}} TARGET_DIRECTORY ${target}
             PROPERTIES COMPILE_OPTIONS "-ffp-contract=off;-fno-fast-math")
+    endif()
+    if (CMAKE_SYSTEM_NAME STREQUAL "Linux")
+        # a function that a table names and no file defines fails here, not in a user's first run
+        target_link_options(${target} PRIVATE "LINKER:-z,defs")
     endif()
 endforeach()
 target_include_directories(ggml-base PRIVATE ${LUCEBOX_ROOT}/ggml/src)
