@@ -13,7 +13,13 @@ from pylucebox.core.hints import find_hint
 from pylucebox.core.paths import Layout
 from pylucebox.core.receipts import BuildReceipt, fingerprint, read_receipt, sha256_bytes, write_receipt
 from pylucebox.native.targets import OUR_TARGETS, PRODUCTS, UPSTREAM_TARGETS, Target
-from pylucebox.native.toolchain import Toolchain, compiler_cache_env, cpu_features, find_toolchain
+from pylucebox.native.toolchain import (
+    Toolchain,
+    compiler_cache_env,
+    compiler_flags,
+    cpu_features,
+    find_toolchain,
+)
 
 Progress = Callable[[int, int], None]
 
@@ -104,7 +110,8 @@ class Build:
         Raises BuildError when cmake fails, or when a back-end that the target asks for is off afterwards.
         """
         command = configure_command(self.layout, self.target, self.source, self.tools)
-        key = fingerprint({"command": command, "names": self.source.names, "compiler": self.tools.compiler})
+        inputs = {"names": self.source.names, "compiler": self.tools.compiler, "flags": compiler_flags()}
+        key = fingerprint({"command": command, **inputs})
         stamp = self.folder / "configured.json"
         if not fresh and (read_receipt(stamp) or {}).get("key") == key and self._is_whole():
             return False
@@ -222,6 +229,7 @@ def build_id(target: Target, source: Source, tools: Toolchain) -> str:
         "source": source.id,
         "defines": target.cmake_defines(source.upstream_build, source.upstream_tag, source.series_sha256),
         "compiler": tools.compiler,
+        "flags": compiler_flags(),
         "cpu": cpu_features() if target.native else "",
     }
     return fingerprint(inputs)
@@ -266,7 +274,7 @@ def _quick_inputs(target: Target, source: Source, tools: Toolchain) -> dict[str,
     defines = target.cmake_defines(source.upstream_build, source.upstream_tag, source.series_sha256)
     return {
         "source": source.id,
-        "defines": fingerprint(defines),
+        "defines": fingerprint({**defines, **compiler_flags()}),
         "compilers": tools.stamp(),
         "cpu": cpu_features() if target.native else "",
     }

@@ -1,5 +1,6 @@
 """Finds cmake, ninja and a C++17 compiler, and says what is missing."""
 
+import importlib
 import os
 import platform
 import re
@@ -81,6 +82,11 @@ def cpu_features() -> str:
     return sha256_bytes("\n".join([platform.machine(), *sorted(lines)]).encode())[:16]
 
 
+def compiler_flags() -> dict[str, str]:
+    """Return the flags that cmake takes over from the environment; they are part of a build's identity."""
+    return {name: os.environ[name] for name in ("CFLAGS", "CXXFLAGS", "LDFLAGS") if os.environ.get(name)}
+
+
 def compiler_cache_env(root: Path) -> dict[str, str]:
     """Return the environment that lets ccache hit again after the clone moved from `root`'s place to another.
 
@@ -97,7 +103,7 @@ def compiler_cache_env(root: Path) -> dict[str, str]:
 def _packaged(name: str, folder_field: str) -> Path:
     """The Python package's binary; a system one where the package has none for this platform."""
     try:
-        module = __import__(name)
+        module = importlib.import_module(name)
         program = Path(getattr(module, folder_field)) / name
         if program.is_file():
             return program.absolute()

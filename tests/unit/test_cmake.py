@@ -157,6 +157,13 @@ def test_a_newer_compiler_configures_again(small: Small) -> None:
     assert second.compiler == "c++ 2.0 + cc 1.0"
 
 
+def test_flags_from_the_environment_count(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = small.build().receipt
+    monkeypatch.setenv("CXXFLAGS", "-O0")
+    second = small.build()
+    assert second.changed and second.receipt.id != first.id and small.calls.count("configure") == 2
+
+
 def test_fresh_empties_the_folder(small: Small) -> None:
     small.build()
     stray = small.layout.build_dir("cpu") / "stray.o"
