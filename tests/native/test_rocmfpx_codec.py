@@ -27,7 +27,8 @@ every_type = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.na
 X86 = platform.machine() in ("x86_64", "AMD64")
 DRIVER = Path(__file__).parent / "rocmfpx_sanitized.c"
 ENGINES = {"scalar": 0, "avx2": 1, "avx512": 2}
-RANDOM_ROWS = 16, 2048
+RANDOM_ROWS = 16, 1024
+KINDS = ["gauss", "spread", "outliers", "ties", "bits"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,6 +49,10 @@ def random_weights(kind: str, seed: int, shape: tuple[int, int]) -> np.ndarray:
         return rng.integers(0, 2**32, shape, np.uint32).view(np.float32)
     if kind == "spread":
         return (rng.normal(size=shape) * 10.0 ** rng.uniform(-6, 6, (shape[0], 1))).astype(np.float32)
+    if kind == "ties":
+        return (rng.integers(-64, 65, shape) * 2.0 ** rng.integers(-12, 3, (shape[0], 1))).astype(np.float32)
+    if kind == "outliers":
+        return (rng.normal(size=shape) * 10.0 ** rng.uniform(-8, 8, shape)).astype(np.float32)
     return rng.normal(0, 0.02, shape).astype(np.float32)
 
 
@@ -115,13 +120,29 @@ def test_invalid_scales_and_cut_blocks_are_reported(library: CodecLibrary, codec
 
 
 @every_type
-@pytest.mark.parametrize("kind", ["gauss", "spread", "bits"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_numpy_and_c_agree_on_random_weights(library: CodecLibrary, codec: type[Codec], kind: str) -> None:
     x = random_weights(kind, codec.type_id, RANDOM_ROWS)
     importance = np.abs(random_weights(kind, 7, (1, RANDOM_ROWS[1]))[0])
     for given in (None, importance):
         wanted = library.quantize_with(ENGINES["scalar"], codec, x, given)
         assert not differing_blocks(codec, codec.encode(x, given), wanted)
+
+
+@every_type
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "scalar"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fast_engines_equal_the_scalar_one(
+    library: CodecLibrary, codec: type[Codec], engine: str, kind: str
+) -> None:
+    if not library.lib.rocmfpx_engine_works(ENGINES[engine]):
+        lacking(engine, f"a processor with {engine}")
+    x = random_weights(kind, codec.type_id + 1, RANDOM_ROWS)
+    importance = np.abs(random_weights(kind, 8, (1, RANDOM_ROWS[1]))[0])
+    for given in (None, importance):
+        wanted = library.quantize_with(ENGINES["scalar"], codec, x, given)
+        got = library.quantize_with(ENGINES[engine], codec, x, given)
+        assert not differing_blocks(codec, got, wanted)
 
 
 @every_type
@@ -149,7 +170,7 @@ def test_fused_multiply_add_fails_the_vectors(tmp_path: Path) -> None:
 
 
 def test_clean_under_address_and_undefined_behaviour_checks(tmp_path: Path) -> None:
-    flags = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *EXACT]
+    flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *EXACT]
     program = compile_codecs(tmp_path / "sanitized", *flags, extra=(DRIVER,))
     done = subprocess.run([str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

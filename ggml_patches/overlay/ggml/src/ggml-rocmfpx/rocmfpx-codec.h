@@ -85,15 +85,24 @@ float rocmfpx_group_max(const float * x, int n);
 int rocmfpx_nearest_scale(float target);
 
 // The scale byte of one group: smallest error, smallest byte on ties. w is NULL without importance.
-typedef int (*rocmfpx_fit)(const rocmfpx_codec * c, const float * x, const float * w);
 int rocmfpx_fit_ref(const rocmfpx_codec * c, const float * x, const float * w);
 
-// Encode nrows rows of k weights with one way of choosing scales; returns the bytes written. `codes` turns
-// one group into codes for a given scale byte.
-typedef void (*rocmfpx_coder)(const rocmfpx_codec * c, const float * x, int scale_byte, uint8_t * codes);
+// The codes of one group under a scale byte.
 void rocmfpx_codes_ref(const rocmfpx_codec * c, const float * x, int scale_byte, uint8_t * codes);
-size_t rocmfpx_encode_rows(const rocmfpx_codec * c, const float * x, uint8_t * y, int64_t nrows, int64_t k,
-                           const float * qw, rocmfpx_fit fit, rocmfpx_coder coder);
+
+// The steps of encoding; each may be replaced by a faster one with the same results.
+typedef struct {
+    float (*row_energy)(const float * x, int64_t k);
+    void (*weights)(const float * x, const float * qw, float energy, int n, float * w);
+    int (*fit)(const rocmfpx_codec * c, const float * x, const float * w);
+    void (*codes)(const rocmfpx_codec * c, const float * x, int scale_byte, uint8_t * codes);
+} rocmfpx_steps;
+
+extern const rocmfpx_steps rocmfpx_steps_ref;
+
+// Encode nrows rows of k weights; returns the bytes written.
+size_t rocmfpx_encode_rows(const rocmfpx_codec * c, const rocmfpx_steps * steps, const float * x, uint8_t * y,
+                           int64_t nrows, int64_t k, const float * qw);
 
 // The ways of this library, all equal bit for bit.
 enum rocmfpx_engine { ROCMFPX_SCALAR, ROCMFPX_AVX2, ROCMFPX_AVX512 };
@@ -103,6 +112,10 @@ size_t rocmfpx_quantize_with(const rocmfpx_codec * c, enum rocmfpx_engine engine
 size_t rocmfpx_quantize(const rocmfpx_codec * c, const float * x, void * y, int64_t nrows, int64_t k,
                         const float * qw); // the fastest engine of this machine
 
+// NULL where the compiler or the processor lacks the instructions.
+const rocmfpx_steps * rocmfpx_steps_avx2(void);
+const rocmfpx_steps * rocmfpx_steps_avx512(void);
+
 void rocmfpx_decode_row(const rocmfpx_codec * c, const uint8_t * x, float * y, int64_t k);
 bool rocmfpx_validate(const rocmfpx_codec * c, const uint8_t * data, size_t nbytes);
 float rocmfpx_dot_q8_0(const rocmfpx_codec * c, int64_t n, const uint8_t * x, const uint8_t * y);
@@ -110,7 +123,7 @@ float rocmfpx_dot_q8_0(const rocmfpx_codec * c, int64_t n, const uint8_t * x, co
 // The public functions of one format, each a call of the functions above.
 #define ROCMFPX_DEFINE(stem)                                                                                           \
     void quantize_row_##stem##_ref(const float * GGML_RESTRICT x, block_##stem * GGML_RESTRICT y, int64_t k) {         \
-        rocmfpx_encode_rows(&rocmfpx_codec_##stem, x, (uint8_t *) y, 1, k, NULL, rocmfpx_fit_ref, rocmfpx_codes_ref);  \
+        rocmfpx_encode_rows(&rocmfpx_codec_##stem, &rocmfpx_steps_ref, x, (uint8_t *) y, 1, k, NULL);                  \
     }                                                                                                                  \
     void dequantize_row_##stem(const block_##stem * GGML_RESTRICT x, float * GGML_RESTRICT y, int64_t k) {             \
         rocmfpx_decode_row(&rocmfpx_codec_##stem, (const uint8_t *) x, y, k);                                          \

@@ -32,31 +32,29 @@ static inline int stream_weight(const rocmfpx_codec * c, int i) {
     return c->nibble_halves ? i / 2 + i % 2 * 16 : i;
 }
 
+// Eight codes fill a whole number of bytes: as many as a code has bits.
 void rocmfpx_pack(const rocmfpx_codec * c, const uint8_t * codes, uint8_t * packed) {
-    uint32_t stream = 0;
-    int filled      = 0;
-    for (int i = 0; i < QK_ROCMFPX; ++i) {
-        stream |= (uint32_t) codes[stream_weight(c, i)] << filled;
-        filled += c->bits;
-        while (filled >= 8) {
-            *packed++ = (uint8_t) stream;
-            stream >>= 8;
-            filled -= 8;
+    for (int first = 0; first < QK_ROCMFPX; first += 8) {
+        uint64_t word = 0;
+        for (int i = 0; i < 8; ++i) {
+            word |= (uint64_t) codes[stream_weight(c, first + i)] << i * c->bits;
+        }
+        for (int i = 0; i < c->bits; ++i) {
+            *packed++ = (uint8_t) (word >> 8 * i);
         }
     }
 }
 
 void rocmfpx_unpack(const rocmfpx_codec * c, const uint8_t * packed, uint8_t * codes) {
-    uint32_t stream = 0;
-    int filled      = 0;
-    for (int i = 0; i < QK_ROCMFPX; ++i) {
-        if (filled < c->bits) {
-            stream |= (uint32_t) *packed++ << filled;
-            filled += 8;
+    const uint64_t mask = (1u << c->bits) - 1;
+    for (int first = 0; first < QK_ROCMFPX; first += 8) {
+        uint64_t word = 0;
+        for (int i = 0; i < c->bits; ++i) {
+            word |= (uint64_t) *packed++ << 8 * i;
         }
-        codes[stream_weight(c, i)] = (uint8_t) (stream & ((1u << c->bits) - 1));
-        stream >>= c->bits;
-        filled -= c->bits;
+        for (int i = 0; i < 8; ++i) {
+            codes[stream_weight(c, first + i)] = (uint8_t) (word >> i * c->bits & mask);
+        }
     }
 }
 

@@ -121,29 +121,36 @@ void rocmfpx_codes_ref(const rocmfpx_codec * c, const float * x, int scale_byte,
     }
 }
 
-static void encode_block(const rocmfpx_codec * c, const float * x, const float * w, uint8_t * y, rocmfpx_fit fit,
-                         rocmfpx_coder coder) {
+const rocmfpx_steps rocmfpx_steps_ref = {
+    .row_energy = rocmfpx_row_energy,
+    .weights    = rocmfpx_weights,
+    .fit        = rocmfpx_fit_ref,
+    .codes      = rocmfpx_codes_ref,
+};
+
+static void encode_block(const rocmfpx_codec * c, const rocmfpx_steps * steps, const float * x, const float * w,
+                         uint8_t * y) {
     uint8_t codes[QK_ROCMFPX];
     uint8_t * scales = y + rocmfpx_code_bytes(c);
     for (int g = 0; g < rocmfpx_scale_count(c); ++g) {
         const int at = g * c->group;
-        scales[g]    = (uint8_t) fit(c, x + at, w ? w + at : NULL);
-        coder(c, x + at, scales[g], codes + at);
+        scales[g]    = (uint8_t) steps->fit(c, x + at, w ? w + at : NULL);
+        steps->codes(c, x + at, scales[g], codes + at);
     }
     rocmfpx_pack(c, codes, y);
 }
 
-size_t rocmfpx_encode_rows(const rocmfpx_codec * c, const float * x, uint8_t * y, int64_t nrows, int64_t k,
-                           const float * qw, rocmfpx_fit fit, rocmfpx_coder coder) {
+size_t rocmfpx_encode_rows(const rocmfpx_codec * c, const rocmfpx_steps * steps, const float * x, uint8_t * y,
+                           int64_t nrows, int64_t k, const float * qw) {
     uint8_t * out = y;
     for (int64_t row = 0; row < nrows; ++row, x += k) {
-        const float energy = qw ? rocmfpx_row_energy(x, k) : 0.0f;
+        const float energy = qw ? steps->row_energy(x, k) : 0.0f;
         for (int64_t at = 0; at < k; at += QK_ROCMFPX) {
             float w[QK_ROCMFPX];
             if (qw) {
-                rocmfpx_weights(x + at, qw + at, energy, QK_ROCMFPX, w);
+                steps->weights(x + at, qw + at, energy, QK_ROCMFPX, w);
             }
-            encode_block(c, x + at, qw ? w : NULL, out, fit, coder);
+            encode_block(c, steps, x + at, qw ? w : NULL, out);
             out += rocmfpx_block_bytes(c);
         }
     }

@@ -2,17 +2,32 @@
 
 #include "rocmfpx-codec.h"
 
+static const rocmfpx_steps * steps_of(enum rocmfpx_engine engine) {
+    switch (engine) {
+        case ROCMFPX_SCALAR:
+            return &rocmfpx_steps_ref;
+        case ROCMFPX_AVX2:
+            return rocmfpx_steps_avx2();
+        case ROCMFPX_AVX512:
+            return rocmfpx_steps_avx512();
+    }
+    return NULL;
+}
+
 bool rocmfpx_engine_works(enum rocmfpx_engine engine) {
-    return engine == ROCMFPX_SCALAR;
+    return steps_of(engine) != NULL;
 }
 
 size_t rocmfpx_quantize_with(const rocmfpx_codec * c, enum rocmfpx_engine engine, const float * x, void * y,
                              int64_t nrows, int64_t k, const float * qw) {
-    (void) engine;
-    return rocmfpx_encode_rows(c, x, (uint8_t *) y, nrows, k, qw, rocmfpx_fit_ref, rocmfpx_codes_ref);
+    return rocmfpx_encode_rows(c, steps_of(engine), x, (uint8_t *) y, nrows, k, qw);
 }
 
 size_t rocmfpx_quantize(const rocmfpx_codec * c, const float * x, void * y, int64_t nrows, int64_t k,
                         const float * qw) {
-    return rocmfpx_quantize_with(c, ROCMFPX_SCALAR, x, y, nrows, k, qw);
+    enum rocmfpx_engine engine = ROCMFPX_AVX512;
+    while (!rocmfpx_engine_works(engine)) {
+        --engine;
+    }
+    return rocmfpx_quantize_with(c, engine, x, y, nrows, k, qw);
 }
