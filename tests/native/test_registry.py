@@ -1,4 +1,4 @@
-"""Ids, names, sizes and refusals of the registry, checked by a C++ program and by llama-quantize."""
+"""Ids, names, sizes, ops and refusals of the registry, checked by C++ programs and llama-quantize."""
 
 import struct
 import subprocess
@@ -12,8 +12,9 @@ from pylucebox.core.receipts import BuildReceipt
 HOLES = [4, 31, 43, 105, 106, 108, 250, 2**31]
 
 
-def test_registry_program(build: BuildReceipt) -> None:
-    done = subprocess.run([build.bin_dir / "test-lucebox-registry"], capture_output=True, text=True)
+@pytest.mark.parametrize("program", ["test-lucebox-registry", "test-lucebox-cpu-ops"])
+def test_program(build: BuildReceipt, program: str) -> None:
+    done = subprocess.run([build.bin_dir / program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
