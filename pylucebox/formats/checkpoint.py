@@ -43,9 +43,10 @@ class Checkpoint:
         return len({name.split(".", 2)[1] for name in self.tensors if name.startswith("mtp.")})
 
 
-def open_checkpoint(folder: Path) -> Checkpoint:
+def open_checkpoint(folder: Path, aux_heads: Path | None = None) -> Checkpoint:
     """Open the checkpoint in `folder` from its headers only.
 
+    aux_heads: a safetensors file outside the index with the drafter's Markov and confidence heads.
     Raises RequestError naming the file, the field and the remedy.
     """
     if folder.is_file():
@@ -57,13 +58,20 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     config = parse_config(_read_json(folder / CONFIG), folder / CONFIG)
     generation_path = folder / GENERATION_CONFIG
     generation = _read_json(generation_path) if generation_path.is_file() else {}
+    notes: list[str] = []
     index = _read_index(folder)
     tensors = _read_shards(folder, index.weight_map)
+    if index.total_bytes is not None and index.total_bytes != (
+        found := sum(t.size_bytes for t in tensors.values())
+    ):
+        notes.append(f"{INDEX}: total_size says {index.total_bytes}, the shards hold {found} bytes")
+    for head in read_safetensors_header(aux_heads) if aux_heads else ():
+        if head.name in tensors:
+            raise RequestError(
+                f"{aux_heads}: tensor {head.name} is in the checkpoint too", hint="leave --aux-heads out"
+            )
+        tensors[head.name] = head
     _refuse_resaved(folder, tensors)
-    payload = sum(t.size_bytes for t in tensors.values())
-    notes = []
-    if index.total_bytes is not None and index.total_bytes != payload:
-        notes.append(f"{INDEX}: total_size says {index.total_bytes}, the shards hold {payload} bytes")
     shards = tuple(sorted({t.path for t in tensors.values()}))
     return Checkpoint(folder, config, generation, tensors, shards, tuple(notes))
 

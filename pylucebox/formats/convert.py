@@ -4,21 +4,23 @@ import errno
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pylucebox.core.errors import IntegrityError, MissingError, RequestError
 from pylucebox.formats import ds4_keys
 from pylucebox.formats.checkpoint import Checkpoint, open_checkpoint
+from pylucebox.formats.ds4_config import ModelConfig
 from pylucebox.formats.encode_parts import BYTES_PER_VALUE, encode_part_rows, row_values
 from pylucebox.formats.gguf_reader import read_header
 from pylucebox.formats.gguf_types import KeyValue, TensorInfo, TensorType, align, build_header
-from pylucebox.formats.ledger import Ledger, OutputTensor, Role, account
+from pylucebox.formats.ledger import Ledger, OutputTensor, Part, Role, account
 from pylucebox.formats.recipes import Recipe, find_recipe
 from pylucebox.formats.tokenizer import TOKENIZER, tokenizer_keys
 
@@ -126,7 +128,7 @@ def plan_conversion(
     ledger = account(checkpoint, role)
     tensors = _place(ledger.outputs, recipe)
     header = build_header(
-        ds4_keys.TARGET_ARCHITECTURE if role is Role.TARGET else ds4_keys.DRAFTER_ARCHITECTURE,
+        ds4_keys.DRAFTER_ARCHITECTURE if role is Role.DRAFTER else ds4_keys.TARGET_ARCHITECTURE,
         _keys(checkpoint, role, recipe, ledger, name or checkpoint.folder.resolve().name),
         [t.info for t in tensors],
     )
@@ -155,7 +157,7 @@ def write_conversion(plan: ConversionPlan, progress: Progress | None = None) -> 
     progress: called with (bytes written, bytes in all). Raises MissingError for too little disk, RequestError
     for values that are not numbers, IntegrityError when the file does not read back as planned.
     """
-    _check_out(plan)
+    check_disk([plan])
     warnings: list[str] = []
     with _partial(plan.out) as (partial, stream):
         _write_all(plan, stream, progress, warnings)
@@ -163,6 +165,20 @@ def write_conversion(plan: ConversionPlan, progress: Progress | None = None) -> 
         os.fsync(stream.fileno())
         _verify(plan, partial)
     return ConversionResult(plan.out, plan.size_bytes, len(plan.tensors), tuple(warnings))
+
+
+def check_disk(plans: Sequence[ConversionPlan]) -> None:
+    """Raise MissingError unless all planned files fit on their disks together."""
+    wanted: Counter[int] = Counter()
+    for plan in plans:
+        device = plan.out.absolute().parent.stat().st_dev
+        wanted[device] += plan.size_bytes
+        free = _free_disk(plan.out)
+        if free < wanted[device]:
+            raise MissingError(
+                f"{plan.out}: {wanted[device]} bytes of disk are needed, {free} are free",
+                hint="free some disk space, or write to another disk",
+            )
 
 
 def _place(outputs: tuple[OutputTensor, ...], recipe: Recipe) -> tuple[PlannedTensor, ...]:
@@ -185,9 +201,9 @@ def _place(outputs: tuple[OutputTensor, ...], recipe: Recipe) -> tuple[PlannedTe
 
 def _keys(checkpoint: Checkpoint, role: Role, recipe: Recipe, ledger: Ledger, name: str) -> list[KeyValue]:
     config = checkpoint.config
-    if role is Role.TARGET:
-        own = ds4_keys.target_keys(config)
-        mask = None
+    mask = None
+    if role is not Role.DRAFTER:
+        own = ds4_keys.target_keys(config, 1 if role is Role.MTP else 0)
     else:
         assert config.dspark is not None
         has_confidence = any(o.name == "conf_proj.weight" for o in ledger.outputs)
@@ -223,15 +239,6 @@ def _free_disk(out: Path) -> int:
     if not folder.is_dir():
         raise RequestError(f"{folder}: no such folder", hint="create it, or write elsewhere")
     return shutil.disk_usage(folder).free
-
-
-def _check_out(plan: ConversionPlan) -> None:
-    free = _free_disk(plan.out)
-    if free < plan.size_bytes:
-        raise MissingError(
-            f"{plan.out}: needs {plan.size_bytes} bytes of disk, {free} are free",
-            hint="free some disk space, or write to another disk",
-        )
 
 
 @contextmanager
@@ -271,20 +278,27 @@ def _write_all(
         done += padding
 
 
-def _chunks(
-    plan: ConversionPlan, tensor: PlannedTensor, warnings: list[str]
-) -> Iterator[np.ndarray[Any, Any]]:
+def _chunks(plan: ConversionPlan, tensor: PlannedTensor, warnings: list[str]) -> Iterator[NDArray[np.uint8]]:
     config = plan.checkpoint.config
-    for part in tensor.source.parts:
-        rows = part.weight.rows
-        step = max(1, plan.chunk_values // max(1, part.columns))
+    parts = tensor.source.parts
+    for group in [parts] if tensor.source.beside else [(part,) for part in parts]:
+        rows = group[0].weight.rows
+        step = max(1, plan.chunk_values // sum(part.columns for part in group))
         for start in range(0, rows, step):
-            try:
-                yield encode_part_rows(part, tensor, config, start, min(rows, start + step), warnings)
-            except ValueError as bad:
-                raise RequestError(
-                    f"{part.weight.path}: tensor {part.weight.name} {bad}", hint="fetch the file again"
-                ) from bad
+            stop = min(rows, start + step)
+            encoded = [_encode(part, tensor, config, start, stop, warnings) for part in group]
+            yield encoded[0] if len(encoded) == 1 else np.hstack(encoded)
+
+
+def _encode(
+    part: Part, tensor: PlannedTensor, config: ModelConfig, start: int, stop: int, warnings: list[str]
+) -> NDArray[np.uint8]:
+    try:
+        return encode_part_rows(part, tensor, config, start, stop, warnings)
+    except ValueError as bad:
+        raise RequestError(
+            f"{part.weight.path}: tensor {part.weight.name} {bad}", hint="fetch the file again"
+        ) from bad
 
 
 def _verify(plan: ConversionPlan, partial: Path) -> None:

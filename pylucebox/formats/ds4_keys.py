@@ -64,9 +64,9 @@ def _sampling_keys(generation: Mapping[str, Any]) -> list[KeyValue]:
     return [f32(key, float(generation[n])) for n, key in names if type(generation.get(n)) in (int, float)]
 
 
-def target_keys(config: ModelConfig) -> list[KeyValue]:
-    """Return the `deepseek4.*` keys of the target."""
-    p, n = TARGET_ARCHITECTURE + ".", config.num_hidden_layers
+def target_keys(config: ModelConfig, mtp_layers: int = 0) -> list[KeyValue]:
+    """Return the `deepseek4.*` keys of the target, or of a file with `mtp_layers` MTP blocks after it."""
+    p, n = TARGET_ARCHITECTURE + ".", config.num_hidden_layers + mtp_layers
     return [
         *_shared_keys(p, config, n),
         u32(p + "embedding_length_out", config.hidden_size * config.hc_mult),
@@ -76,12 +76,13 @@ def target_keys(config: ModelConfig) -> list[KeyValue]:
         f32(p + "rope.scaling.yarn_beta_fast", config.rope_beta_fast),
         f32(p + "rope.scaling.yarn_beta_slow", config.rope_beta_slow),
         # Exactly one a layer: other readers of these files insist on it.
-        i32_array(p + "attention.compress_ratios", config.compress_ratios[:n]),
+        i32_array(p + "attention.compress_ratios", (*config.compress_ratios, *[0] * mtp_layers)[:n]),
         f32(p + "attention.compress_rope_freq_base", config.compress_rope_theta),
         u32(p + "attention.indexer.head_count", config.index_n_heads),
         u32(p + "attention.indexer.key_length", config.index_head_dim),
         u32(p + "attention.indexer.top_k", config.index_topk),
         u32(p + "hash_layer_count", config.num_hash_layers),
+        *([u32(p + "nextn_predict_layers", mtp_layers)] if mtp_layers else []),
     ]
 
 

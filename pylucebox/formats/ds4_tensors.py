@@ -24,17 +24,27 @@ class Rule(Enum):
 
 @dataclass(frozen=True)
 class Slot:
-    """One tensor (or one stack of experts) and its name on both sides."""
+    """One tensor (or one stack of experts) and its name on both sides.
+
+    beside: a second source of the same shape, whose columns follow those of the first.
+    alias: another whole name of the source, used when the first is absent.
+    """
 
     source: str
     target: str
     shape: tuple[str, ...]
     rule: Rule
     optional: bool = False
+    beside: str = ""
+    alias: str = ""
 
 
-def _slot(source: str, target: str, shape: str, rule: Rule, optional: bool = False) -> Slot:
-    return Slot(source, target, tuple(shape.split()), rule, optional)
+def _slot(source: str, target: str, shape: str, rule: Rule, optional: bool = False, alias: str = "") -> Slot:
+    return Slot(source, target, tuple(shape.split()), rule, optional, alias=alias)
+
+
+# Name parts of drafter heads that were exported on their own.
+MARKOV, CONFIDENCE = "dspark_markov_head", "dspark_confidence_head"
 
 
 HC_HEAD = (
@@ -92,10 +102,33 @@ DSPARK_FIRST = (
 DSPARK_LAST = (
     _slot("norm.weight", "output_norm.weight", "E", Rule.VECTOR),
     *HC_HEAD,
-    _slot("markov_head.markov_w1.weight", "markov_w1.weight", "V R", Rule.KEPT),
-    _slot("markov_head.markov_w2.weight", "markov_w2.weight", "V R", Rule.KEPT),
-    _slot("confidence_head.proj.weight", "conf_proj.weight", "1 E+R", Rule.KEPT, optional=True),
-    _slot("confidence_head.proj.bias", "conf_proj.bias", "1", Rule.VECTOR, optional=True),
+    _slot(
+        "markov_head.markov_w1.weight",
+        "markov_w1.weight",
+        "V R",
+        Rule.KEPT,
+        alias=f"{MARKOV}.markov_w1.weight",
+    ),
+    _slot(
+        "markov_head.markov_w2.weight",
+        "markov_w2.weight",
+        "V R",
+        Rule.KEPT,
+        alias=f"{MARKOV}.markov_w2.weight",
+    ),
+    _slot(
+        "confidence_head.proj.weight", "conf_proj.weight", "1 E+R", Rule.KEPT, True, f"{CONFIDENCE}.weight"
+    ),
+    _slot("confidence_head.proj.bias", "conf_proj.bias", "1", Rule.VECTOR, True, f"{CONFIDENCE}.bias"),
+)
+
+
+# The classic MTP head: the block itself is an ordinary one, after the last layer of the target.
+MTP_HEAD = (
+    Slot("e_proj.weight", "nextn.eh_proj.weight", ("E", "E"), Rule.DENSE, beside="h_proj.weight"),
+    _slot("enorm.weight", "nextn.enorm.weight", "E", Rule.VECTOR),
+    _slot("hnorm.weight", "nextn.hnorm.weight", "E", Rule.VECTOR),
+    _slot("norm.weight", "nextn.shared_head_norm.weight", "E", Rule.VECTOR),
 )
 
 
@@ -132,6 +165,14 @@ def drafter_slots(stages: int) -> Iterator[tuple[str, str, Slot]]:
     for stage in range(stages):
         for slot in BLOCK + SCORE_ROUTED:
             yield f"mtp.{stage}.", f"blk.{stage}.", slot
+
+
+def mtp_slots(config: ModelConfig) -> Iterator[tuple[str, str, Slot]]:
+    """Yield (source prefix, target prefix, slot) for each tensor of a file with the MTP head alone."""
+    for slot in ROOT:
+        yield "mtp.0." if slot in HC_HEAD else "", "", slot
+    for slot in BLOCK + SCORE_ROUTED + MTP_HEAD:
+        yield "mtp.0.", f"blk.{config.num_hidden_layers}.", slot
 
 
 def shape_of(slot: Slot, config: ModelConfig) -> tuple[int, ...]:

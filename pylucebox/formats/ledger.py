@@ -7,8 +7,17 @@ from enum import Enum
 
 from pylucebox.core.errors import RequestError
 from pylucebox.formats.checkpoint import LISTED, Checkpoint
-from pylucebox.formats.ds4_config import ModelConfig
-from pylucebox.formats.ds4_tensors import Rule, Slot, drafter_slots, shape_of, target_slots
+from pylucebox.formats.ds4_tensors import (
+    CONFIDENCE,
+    MARKOV,
+    ROOT,
+    Rule,
+    Slot,
+    drafter_slots,
+    mtp_slots,
+    shape_of,
+    target_slots,
+)
 from pylucebox.formats.number_formats import FP4_GROUP
 from pylucebox.formats.safetensors_reader import StoredTensor
 
@@ -18,6 +27,7 @@ class Role(Enum):
 
     TARGET = "target"
     DRAFTER = "drafter"
+    MTP = "mtp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +45,16 @@ class Part:
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """One tensor to write: its parts follow each other along the first axis. shape: rows first."""
+    """One tensor to write. shape: rows first.
+
+    Its parts follow each other along the first axis, or, when `beside`, row by row along the last.
+    """
 
     name: str
     shape: tuple[int, ...]
     rule: Rule
     parts: tuple[Part, ...]
+    beside: bool = False
 
     @property
     def stored_dtype(self) -> str:
@@ -89,6 +103,8 @@ SCALED = ("F8_E4M3", "I8")
 # Inputs of other files, by exact first name part.
 ELSEWHERE = {
     "mtp": "belongs to the drafter file",
+    MARKOV: "belongs to the drafter file",
+    CONFIDENCE: "belongs to the drafter file",
     "vision": "image part, not in a text model file",
     "aligner": "image part, not in a text model file",
     "image_start": "image part, not in a text model file",
@@ -124,9 +140,10 @@ def account(checkpoint: Checkpoint, role: Role) -> Ledger:
 def _slots(checkpoint: Checkpoint, role: Role) -> Iterable[tuple[str, str, Slot]]:
     if role is Role.TARGET:
         return target_slots(checkpoint.config)
-    if checkpoint.draft_kind != "dspark" or checkpoint.config.dspark is None:
+    wanted = "dspark" if role is Role.DRAFTER else "mtp"
+    if checkpoint.draft_kind != wanted or (role is Role.DRAFTER and checkpoint.config.dspark is None):
         raise RequestError(f"{checkpoint.folder}: {describe_draft(checkpoint)}", hint=_draft_hint(checkpoint))
-    return drafter_slots(checkpoint.draft_stages)
+    return drafter_slots(checkpoint.draft_stages) if role is Role.DRAFTER else mtp_slots(checkpoint.config)
 
 
 def describe_draft(checkpoint: Checkpoint) -> str:
@@ -143,8 +160,8 @@ def describe_draft(checkpoint: Checkpoint) -> str:
 
 def _draft_hint(checkpoint: Checkpoint) -> str:
     if checkpoint.draft_kind == "dspark":
-        return "fetch config.json of the same release"
-    return "convert the target with --out, and take the drafter from a DSpark checkpoint with --drafter"
+        return "use --drafter" if checkpoint.config.dspark else "fetch config.json of the same release"
+    return "use --mtp" if checkpoint.draft_kind == "mtp" else "take the drafter from a DSpark checkpoint"
 
 
 class _Book:
@@ -161,9 +178,11 @@ class _Book:
 
     def take(self, source: str, target: str, slot: Slot) -> OutputTensor | None:
         """Move the inputs of one slot to the written side; None when it is absent and optional, or broken."""
-        names = [source + slot.source]
+        names = [source + slot.source, *([source + slot.beside] if slot.beside else [])]
         if slot.rule is Rule.EXPERTS:
             names = [source + slot.source.format(e=e) for e in range(self._config.n_routed_experts)]
+        elif names[0] not in self.open and slot.alias in self.open:
+            names = [slot.alias]
         shape = shape_of(slot, self._config)
         if slot.optional and names[0] not in self.open:
             return None
@@ -172,9 +191,12 @@ class _Book:
             return None
         kinds = {part.weight.dtype for part in parts}
         if len(kinds) > 1:
-            raise self.fail(parts[0].weight, f"and its fellow experts have different dtypes: {sorted(kinds)}")
-        full = (len(parts), *shape) if slot.rule is Rule.EXPERTS else shape
-        return OutputTensor(target + slot.target, full, slot.rule, tuple(parts))
+            raise self.fail(parts[0].weight, f"and its fellows have different dtypes: {sorted(kinds)}")
+        if slot.rule is Rule.EXPERTS:
+            shape = (len(parts), *shape)
+        elif slot.beside:
+            shape = (*shape[:-1], shape[-1] * 2)
+        return OutputTensor(target + slot.target, shape, slot.rule, tuple(parts), bool(slot.beside))
 
     def _take_part(self, name: str, shape: tuple[int, ...], rule: Rule) -> Part | None:
         weight = self.open.pop(name, None)
@@ -249,7 +271,7 @@ class _Book:
 
 
 def _skip(book: _Book, checkpoint: Checkpoint, role: Role) -> None:
-    other = _target_part_names(checkpoint.config) if role is Role.DRAFTER else frozenset()
+    other = {slot.source for slot in ROOT}
     hash_biases = {f"layers.{layer}.ffn.gate.bias" for layer in range(checkpoint.config.num_hash_layers)}
     image_routing = {
         f"mtp.{stage}.ffn.gate.{name}"
@@ -260,16 +282,12 @@ def _skip(book: _Book, checkpoint: Checkpoint, role: Role) -> None:
         first = name.split(".", 1)[0]
         if role is Role.TARGET and name in hash_biases:
             book.skip(name, UNUSED_BIAS)
-        elif role is Role.DRAFTER and name in image_routing:
+        elif role is not Role.TARGET and name in image_routing:
             book.skip(name, IMAGE_ROUTING)
-        elif role is Role.DRAFTER and (first == "layers" or name in other):
+        elif role is not Role.TARGET and (first == "layers" or name in other):
             book.skip(name, TARGET_PART)
-        elif first in ELSEWHERE and not (role is Role.DRAFTER and first == "mtp"):
+        elif first in ELSEWHERE and (role is Role.TARGET or first not in ("mtp", MARKOV, CONFIDENCE)):
             book.skip(name, ELSEWHERE[first])
-
-
-def _target_part_names(config: ModelConfig) -> frozenset[str]:
-    return frozenset(prefix + slot.source for prefix, _, slot in target_slots(config) if not prefix)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,0 +1,144 @@
+"""lucebox convert: a DeepSeek-V4 checkpoint to GGUF files for the server."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from pylucebox.cli.console import Console, format_bytes
+from pylucebox.cli.options import global_options
+from pylucebox.formats.checkpoint import open_checkpoint
+from pylucebox.formats.convert import ConversionPlan, check_disk, plan_conversion, write_conversion
+from pylucebox.formats.ledger import Role
+from pylucebox.formats.recipes import RECIPES, find_recipe
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+TYPES_HELP = "; ".join(f"{r.name}: {r.about}" for r in RECIPES.values())
+OUT = click.Path(dir_okay=False, path_type=Path)
+
+
+def parse_size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return the bytes that "1048576", "512M" or "2GiB" mean."""
+    if value is None:
+        return None
+    text = value.strip().upper().removesuffix("B").removesuffix("I")
+    number, unit = (text[:-1], text[-1]) if text and text[-1] in UNITS else (text, "")
+    try:
+        size = int(float(number) * UNITS[unit])
+    except (ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise click.BadParameter(f"{value!r} is no size such as 512M or 2G", ctx, param)
+    return size
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One file to write."""
+
+    role: Role
+    out: Path
+
+
+@click.command(short_help="Convert a DeepSeek-V4 checkpoint to GGUF.")
+@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
+@click.option("--to", "recipe", default="mxfp4", show_default=True, metavar="TYPE", help=TYPES_HELP + ".")
+@click.option(
+    "--out", type=OUT, metavar="FILE", help="File to write. Default: the folder's name and TYPE, here."
+)
+@click.option("--drafter", is_flag=True, help="Write the DSpark drafter instead of the target model.")
+@click.option("--mtp", is_flag=True, help="Write the classic MTP head instead of the target model.")
+@click.option("--drafter-out", type=OUT, metavar="FILE", help="Write the DSpark drafter as well, to FILE.")
+@click.option(
+    "--aux-heads",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Take the drafter's Markov and confidence heads from this safetensors file.",
+)
+@click.option("--name", help="The model's name inside the file. Default: the folder's name.")
+@click.option(
+    "--max-memory", metavar="SIZE", callback=parse_size, help="Allocate no more than this, for example 512M."
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan, and write nothing.")
+@global_options
+def command(
+    console: Console,
+    source: Path,
+    recipe: str,
+    out: Path | None,
+    drafter: bool,
+    mtp: bool,
+    drafter_out: Path | None,
+    aux_heads: Path | None,
+    name: str | None,
+    max_memory: int | None,
+    dry_run: bool,
+) -> None:
+    """Convert the DeepSeek-V4 checkpoint in the folder SRC, as DeepSeek published it, to GGUF.
+
+    The plan is made from the headers first: every tensor of the checkpoint must have its place, and the files
+    must fit on the disk. Data is streamed. A file appears under its name once it is complete and read back.
+    """
+    if drafter + mtp + bool(drafter_out) > 1:
+        raise click.UsageError("--drafter, --mtp and --drafter-out exclude each other")
+    role = Role.DRAFTER if drafter else Role.MTP if mtp else Role.TARGET
+    to = find_recipe(recipe).name
+    wanted = [Wanted(role, out or default_out(source, to, role))]
+    if drafter_out:
+        wanted.append(Wanted(Role.DRAFTER, drafter_out))
+        if drafter_out.absolute() == wanted[0].out.absolute():
+            raise click.UsageError("--out and --drafter-out name the same file")
+    checkpoint = open_checkpoint(source, aux_heads)
+    plans = [
+        plan_conversion(checkpoint, w.role, to, w.out, name=name, max_memory_bytes=max_memory) for w in wanted
+    ]
+    for note in checkpoint.notes:
+        console.warn(note)
+    if dry_run:
+        _print_plans(console, plans)
+    else:
+        check_disk(plans)
+        _write(console, plans)
+
+
+def default_out(source: Path, recipe: str, role: Role) -> Path:
+    """Return the file written without --out: in the current folder, named after the checkpoint."""
+    suffix = "" if role is Role.TARGET else f"-{role.value}"
+    return Path(f"{source.resolve().name}{suffix}-{recipe}.gguf")
+
+
+def _print_plans(console: Console, plans: list[ConversionPlan]) -> None:
+    for plan in plans:
+        console.answer(f"{plan.out}   {plan.role.value}, {plan.recipe.name}, {format_bytes(plan.size_bytes)}")
+        for kind, (tensors, size) in plan.types.items():
+            console.answer(f"  {kind:<8} {tensors:>6} tensors {format_bytes(size):>12}")
+        ledger = plan.ledger
+        console.answer(
+            f"  inputs   {ledger.inputs:>6} tensors: {ledger.written} written, {ledger.merged} scales merged,"
+            f" {sum(ledger.skipped.values())} skipped"
+        )
+        for reason, count in ledger.skipped.items():
+            console.answer(f"           {count:>6} skipped: {reason}")
+        console.answer(
+            f"  disk     {format_bytes(plan.free_disk_bytes)} free;"
+            f" memory at most {format_bytes(plan.peak_memory_bytes)}"
+        )
+    console.result("convert", {"dry_run": True, "files": [plan.as_dict() for plan in plans]})
+
+
+def _write(console: Console, plans: list[ConversionPlan]) -> None:
+    files = []
+    for plan in plans:
+        start = time.monotonic()
+        with console.bar(plan.role.value, unit="B", scale=True) as bar:
+            result = write_conversion(plan, bar)
+        seconds = time.monotonic() - start
+        for warning in result.warnings:
+            console.warn(warning)
+        what = f"{result.tensors} tensors, {plan.recipe.name}, {format_bytes(result.size_bytes)}"
+        console.stage(plan.role.value, what, seconds)
+        files.append({**plan.as_dict(), "warnings": list(result.warnings), "seconds": round(seconds, 3)})
+    for plan in plans:
+        console.answer(str(plan.out))
+    console.result("convert", {"dry_run": False, "files": files})
