@@ -12,7 +12,7 @@ from pylucebox.core.receipts import BuildReceipt
 HOLES = [4, 31, 43, 105, 106, 108, 250, 2**31]
 
 
-@pytest.mark.parametrize("program", ["test-lucebox-registry", "test-lucebox-cpu-ops"])
+@pytest.mark.parametrize("program", ["test-lucebox-registry", "test-lucebox-op-support"])
 def test_program(build: BuildReceipt, program: str) -> None:
     done = subprocess.run([build.bin_dir / program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
