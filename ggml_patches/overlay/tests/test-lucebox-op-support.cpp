@@ -76,6 +76,11 @@ static void test_refused(ggml_type type) {
     ggml_tensor * line = ggml_new_tensor_1d(ctx, type, COLUMNS * (ROWS / 2));
     check(!s.supports(ggml_add(ctx, w, flat)), name + ": add that repeats");
     check(!s.supports(ggml_mul_mat(ctx, w, half)), name + ": mul_mat with f16");
+    // upstream refuses that one by itself, but takes any activations here
+    ggml_tensor * experts = ggml_new_tensor_3d(ctx, type, COLUMNS, ROWS, 2);
+    ggml_tensor * ids     = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, 1, TOKENS);
+    check(!s.supports(ggml_mul_mat_id(ctx, experts, ggml_reshape_3d(ctx, half, COLUMNS, 1, TOKENS), ids)),
+          name + ": mul_mat_id with f16");
     check(!s.supports(ggml_cast(ctx, w, GGML_TYPE_F16)), name + ": copy to f16");
     check(!s.supports(ggml_cast(ctx, w, GGML_TYPE_Q8_0)), name + ": copy to another block type");
     check(!s.supports(ggml_cont(ctx, ggml_transpose(ctx, w))), name + ": transposed copy");
