@@ -1,6 +1,7 @@
 """Decode and prompt speed of a model through llama-bench, one process a sample."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,10 +128,13 @@ def unlike_facts(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
 
 
 def shared_settings(sides: Sequence[LlamaBench]) -> dict[str, str]:
-    """Return the facts worth keeping in a result: those both share, and each side's model."""
-    settings = {k: v for k, v in sides[0].facts.items() if k in SHARED and v not in ("", "0", "auto", "none")}
+    """Return the facts worth keeping in a result: those that the sides share, and each side's model."""
+    dull = ("", "0", "-1", "auto", "none")
+    settings = {k: v for k, v in sides[0].facts.items() if k in SHARED and v not in dull}
     for side in sides:
         facts = side.facts
-        size = f"{facts['model_type']}, {facts['model_size']} bytes, {facts['model_n_params']} weights"
-        settings[side.name] = f"{side.model.name} ({size})"
+        weights = f"{facts['model_n_params']} weights in {facts['model_size']} bytes"
+        settings[f"model {side.name}"] = f"{side.model.name} ({facts['model_type']}, {weights})"
+    if sides[0].extra:
+        settings["options"] = shlex.join(sides[0].extra)
     return settings

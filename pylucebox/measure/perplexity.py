@@ -3,21 +3,31 @@
 import math
 import re
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pylucebox.core import processes
 from pylucebox.core.errors import IntegrityError, RequestError
+from pylucebox.measure.benchmark import Progress
 from pylucebox.measure.report import Quality
 
 PROGRAM = "llama-perplexity"
 MAGIC = b"_logits_"
 MIN_TOKENS = 100  # the program prints no statistics over fewer
+MAX_BASE_LOSS = (
+    0.005  # nats a token that the 16-bit base may be off; above, the figures are not to be trusted
+)
 
 NUMBER = r"(-?[\d.]+|-?nan|-?inf)"
 # Label of a line of statistics -> whether it carries an uncertainty.
-STATISTICS = {"Mean PPL(Q)": True, "Mean KLD": True, "99.0% KLD": False, "Same top p": True}
+STATISTICS = {
+    "Mean PPL(Q)": True,
+    "Mean PPL(base)": True,
+    "Mean KLD": True,
+    "99.0% KLD": False,
+    "Same top p": True,
+}
 # It goes on after these complaints and prints figures that mean nothing.
 FATAL = ("inconsistent vocabulary", "has been computed with", "failed reading")
 
@@ -39,18 +49,24 @@ class Setup:
     def command(self, model: Path, words: Sequence[str | Path]) -> list[str | Path]:
         """Return a command line of the program."""
         size = str(self.context_tokens)
-        batch = ["-c", size, "-b", size, "-t", str(self.threads)]
+        batch = ["-c", size, "-b", size, "-t", str(self.threads), "-lv", "4"]  # 4: types and sizes in the log
         return [self.program, "-m", model, *batch, *words, *self.extra]
 
 
 @dataclass(frozen=True)
 class Base:
-    """Log probabilities of the master for every counted position, kept in 16 bits each."""
+    """Log probabilities of the master for every counted position, kept in 16 bits each.
+
+    Each lies in one of 65535 steps below the likeliest token's, and what is less likely by more than e^-16 is
+    kept as e^-16. So the program's "PPL(base)" can be far off and is not used; such tokens are left out of
+    the divergence. perplexity: the master's own, computed without that loss.
+    """
 
     path: Path
     context_tokens: int
     vocabulary: int
     chunks: int
+    perplexity: float = 0.0
 
     @property
     def tokens(self) -> int:
@@ -80,6 +96,33 @@ def counted(context_tokens: int) -> int:
     return context_tokens - 1 - context_tokens // 2
 
 
+def evaluate(
+    setup: Setup,
+    reference: Path,
+    text: Path,
+    models: Mapping[str, Path],
+    base_path: Path,
+    progress: Progress | None = None,
+) -> tuple[Base, tuple[Quality, ...]]:
+    """Hold each model, by name, against the master on `text`; its log probabilities stay in `base_path`.
+
+    progress: called with (models evaluated, models in all), the master counted. Raises as `make_base` and
+    `measure_model` do; then no base is left behind.
+    """
+    partial = base_path.with_name(base_path.name + ".partial")
+    qualities = []
+    try:
+        base = make_base(setup, reference, text, partial)
+        for done, (name, model) in enumerate(models.items(), start=1):
+            if progress:
+                progress(done, len(models) + 1)
+            qualities.append(measure_model(setup, base, model, name))
+        partial.replace(base_path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return replace(base, path=base_path), tuple(qualities)
+
+
 def make_base(setup: Setup, reference: Path, text: Path, path: Path) -> Base:
     """Evaluate `text` with the master and keep its log probabilities in `path`.
 
@@ -104,7 +147,10 @@ def make_base(setup: Setup, reference: Path, text: Path, path: Path) -> Base:
             f"at least {MIN_TOKENS} are needed",
             log_path=log,
         )
-    return base
+    estimate = re.search(rf"Final estimate: PPL = {NUMBER} ", noise)
+    if estimate is None or not math.isfinite(float(estimate.group(1))):
+        raise RequestError(f"{reference}: {PROGRAM} gave no perplexity for it", log_path=log)
+    return replace(base, perplexity=float(estimate.group(1)))
 
 
 def measure_model(setup: Setup, base: Base, model: Path, name: str) -> Quality:

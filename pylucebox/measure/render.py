@@ -42,13 +42,13 @@ def pictures(result: Result, stale: bool) -> dict[str, str]:
 
 def conditions(result: Result) -> list[str]:
     """Return lines that say where the figures come from."""
-    receipts = ", ".join(f"{side} {identity[:12]}" for side, identity in result.receipts.items())
+    receipts = ", ".join(f"{side} {_short(identity)}" for side, identity in result.receipts.items())
     settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
     rounds = sorted({c.ratio.n for c in result.comparisons} | {one.value.n for one in result.levels})
     counted = f" n = {' or '.join(map(str, rounds))} rounds." if rounds else ""
     return [
         f"Measured {result.date} on {result.machine}.{counted}",
-        f"Build: {receipts}; sources {result.source.sha256[:12]}.",
+        f"Build: {receipts}; sources {result.source.sha256[:12] or 'unknown'}.",
         *([f"Settings: {settings}."] if settings else []),
         f"Command: {result.command}",
     ]
@@ -57,7 +57,7 @@ def conditions(result: Result) -> list[str]:
 def format_value(value: float, unit: str = "") -> str:
     """Return a figure with four digits and an SI prefix where it is large, for example "5.310 Gweights/s"."""
     for limit, prefix in ((1e9, "G"), (1e6, "M")):
-        if abs(value) >= limit:
+        if abs(value) >= limit * (1 - 5e-5):  # as it rounds
             return f"{value / limit:.4g} {prefix}{unit}".rstrip()
     return f"{value:.4g} {unit}".rstrip()
 
@@ -108,6 +108,11 @@ def _quality_row(q: Quality) -> tuple[str, ...]:
         f"{q.perplexity:.4f} ± {q.perplexity_error:.4f}", f"{q.kld_mean:.6f} ± {q.kld_mean_error:.6f}",
         f"{q.kld_p99:.6f}", f"{100 * q.same_top:.2f} ± {100 * q.same_top_error:.2f} %", str(q.tokens),
     )  # fmt: skip
+
+
+def _short(identity: str) -> str:
+    """Cut the hash at the end of a receipt's id, or of the words that stand for one."""
+    return f"{identity[:-52]}" if len(identity) >= 64 else identity
 
 
 def _floor(floor: float, noise: Interval | None) -> str:

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pylucebox.core.errors import IntegrityError, RequestError
-from pylucebox.core.receipts import write_receipt
 from pylucebox.measure.compare import Comparison, Interval, Round, level, paired_ratio
 from pylucebox.measure.machine import Machine
 from pylucebox.measure.sources import Source
@@ -88,12 +88,7 @@ class Result:
 
     def save(self, path: Path) -> None:
         """Write the file so that it is complete or absent. Raises RequestError when it cannot be written."""
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_receipt(path, self.to_json())
-        except OSError as error:
-            path.with_name(path.name + ".partial").unlink(missing_ok=True)
-            raise RequestError(f"{path}: cannot be written ({error.strerror})") from error
+        write_text(path, json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object. Besides the samples it holds the figures that follow from them."""
@@ -106,6 +101,19 @@ class Result:
             written["value"] = asdict(one.value)
             written["noise"] = asdict(one.noise)
         return {"schema": SCHEMA, **plain}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that it is complete or absent. Raises RequestError when it cannot be written."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise RequestError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def load(path: Path) -> Result:

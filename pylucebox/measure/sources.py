@@ -26,10 +26,13 @@ PATTERNS = {
 
 @dataclass(frozen=True)
 class Source:
-    """Repository files, as paths below its root, and one hash over their names and contents."""
+    """Repository files, as paths below its root, and one hash over their names and contents.
 
-    files: tuple[str, ...]
-    sha256: str
+    Without files it stands for a build that was not made from the working tree as it was then.
+    """
+
+    files: tuple[str, ...] = ()
+    sha256: str = ""
 
     @classmethod
     def read(cls, root: Path, what: str, target: str = "cpu") -> "Source":
@@ -47,7 +50,7 @@ class Source:
     def is_stale(self, root: Path) -> bool:
         """Return whether the files below `root` differ from those that were measured, or are gone."""
         try:
-            return hash_files(root, self.files) != self.sha256
+            return bool(self.files) and hash_files(root, self.files) != self.sha256
         except OSError:
             return True
 

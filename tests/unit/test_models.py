@@ -6,32 +6,47 @@ from pathlib import Path
 import pytest
 
 from pylucebox.core.errors import MissingError, RequestError
+from pylucebox.formats.inspect import DsparkInfo, ModelInfo, TypeShare
 from pylucebox.runtime.models import (
-    ModelFile,
-    drafter_misfit,
+    Speculation,
+    choose_speculation,
     embedded_model,
     find_drafter,
     find_model,
     find_shards,
+    inspect_model,
     stored_models,
 )
 
-MODEL = ModelFile(
-    paths=(Path("m.gguf"),),
-    name="m",
+DSPARK = DsparkInfo(5, (6, 7, 8), 64, True, 4048)
+MODEL = ModelInfo(
+    path=Path("m.gguf"),
     architecture="deepseek4",
-    types={"F32": 2, "BF16": 30, "MXFP4": 30},
-    size_bytes=1,
+    name="m",
+    file_bytes=10,
+    tensor_bytes=8,
+    tensors=2,
+    parameters=4,
+    types={"F32": TypeShare(2, 8)},
     context_tokens=64,
-    embedding_length=256,
     layers=8,
+    hidden_size=256,
     vocab_size=4096,
-    has_template=True,
+    has_tokenizer=True,
+    has_chat_template=True,
     default_thinking=None,
-    draft_tokens=None,
-    target_layers=(),
+    recipe=None,
+    dspark=None,
+    keys={},
 )
-DRAFTER = replace(MODEL, architecture="dflash", layers=3, draft_tokens=5, target_layers=(6, 7, 8))
+DRAFTER = replace(MODEL, path=Path("d.gguf"), architecture="dflash", layers=3, dspark=DSPARK)
+MISFIT = replace(DRAFTER, vocab_size=129280)
+
+
+def choose(
+    wish: str, model: ModelInfo, drafter: ModelInfo | None, named: bool = False, most: int | None = None
+):
+    return choose_speculation(wish, model, drafter, named=named, draft_tokens=most)
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -40,29 +55,48 @@ def touch(folder: Path, *names: str) -> None:
         (folder / name).touch()
 
 
-def test_a_fitting_pair() -> None:
-    assert drafter_misfit(MODEL, DRAFTER) is None
+@pytest.mark.parametrize("wish", ["auto", "on"])
+def test_a_fitting_drafter_is_used_in_full(wish: str) -> None:
+    assert choose(wish, MODEL, DRAFTER) == Speculation(DRAFTER, 5, "the drafter fits the model")
+    assert choose(wish, MODEL, DRAFTER, named=True, most=2).draft_tokens == 2
 
 
-@pytest.mark.parametrize(
-    ("model", "drafter", "why"),
-    [
-        ({"architecture": "llama"}, {}, "the model is llama, not deepseek4"),
-        ({}, {"architecture": "deepseek4"}, "it is deepseek4, not dflash"),
-        ({}, {"embedding_length": 4096}, "its embedding_length is 4096, the model's 256"),
-        ({}, {"vocab_size": 129280}, "its vocab_size is 129280, the model's 4096"),
-        ({}, {"draft_tokens": None}, "its block size or target layers are missing"),
-        ({}, {"target_layers": ()}, "its block size or target layers are missing"),
-        ({"layers": 7}, {}, "it reads layers 6, 7, 8, the model has 7"),
-        ({}, {"target_layers": (0, 1)}, "it reads layers 0, 1, the model has 8"),
-    ],
-)
-def test_pairs_that_do_not_fit(model: dict, drafter: dict, why: str) -> None:
-    assert drafter_misfit(replace(MODEL, **model), replace(DRAFTER, **drafter)) == why
+def test_speculation_off() -> None:
+    assert choose("off", MODEL, DRAFTER, named=True) == Speculation(None, 0, "--spec off")
 
 
-def test_types_for_people() -> None:
-    assert MODEL.type_summary == "BF16 30, MXFP4 30, F32 2"
+def test_without_a_drafter() -> None:
+    assert choose("auto", MODEL, None) == Speculation(None, 0, "no drafter beside the model")
+    with pytest.raises(RequestError, match="--spec on, but no drafter"):
+        choose("on", MODEL, None)
+
+
+def test_a_found_drafter_that_does_not_fit_is_a_reason_and_a_named_one_an_error() -> None:
+    found = choose("auto", MODEL, MISFIT)
+    assert found.drafter is None and "129280" in found.why
+    with pytest.raises(RequestError, match=r"d\.gguf: cannot draft for m\.gguf: vocabulary"):
+        choose("auto", MODEL, MISFIT, named=True)
+    with pytest.raises(RequestError, match="--spec on, but vocabulary"):
+        choose("on", MODEL, MISFIT)
+
+
+def test_a_model_of_another_kind_is_served_without_speculation() -> None:
+    found = choose("auto", replace(MODEL, architecture="llama"), DRAFTER)
+    assert found.drafter is None and "llama" in found.why
+
+
+def test_more_drafts_than_the_block_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"--draft-max 6: d\.gguf drafts at most 5 tokens"):
+        choose("auto", MODEL, DRAFTER, most=6)
+
+
+def test_shards_are_taken_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "m-00001-of-00002.gguf", "m-00002-of-00002.gguf")
+    parts = {"m-00001-of-00002": MODEL, "m-00002-of-00002": replace(MODEL, types={"Q8_0": TypeShare(3, 6)})}
+    monkeypatch.setattr("pylucebox.runtime.models.inspect", lambda path: parts[path.stem])
+    whole = inspect_model(tmp_path / "m-00001-of-00002.gguf")
+    assert whole.types == {"F32": TypeShare(2, 8), "Q8_0": TypeShare(3, 6)}
+    assert (whole.file_bytes, whole.tensor_bytes, whole.tensors, whole.parameters) == (20, 16, 4, 8)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +155,7 @@ def test_shards(tmp_path: Path) -> None:
 def test_no_gguf_file(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGML" * 10)
     with pytest.raises(RequestError, match="magic"):
-        ModelFile.read(tmp_path / "m.gguf")
+        inspect_model(tmp_path / "m.gguf")
 
 
 def test_the_embedded_model_is_keyed_by_content_and_converter(tmp_path: Path) -> None:

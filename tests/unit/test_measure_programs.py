@@ -1,0 +1,149 @@
+"""Native benchmark programs as arms, played by small scripts that keep the contract, or break it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pylucebox.core.errors import IntegrityError, MissingError, RequestError
+from pylucebox.measure import kernels
+from pylucebox.measure.benchmark import Plan, interleave
+from pylucebox.measure.programs import Record, Resident, list_records, parse_record, rerun
+
+# Keeps the contract: speeds are fixed per arm and rise by a part in a thousand with each request.
+PROGRAM = """
+import json, sys
+SPEEDS = {speeds}
+def line(case, arm, **more):
+    print(json.dumps({{"case": case, "arm": arm, "unit": "weights/s", **more}}), flush=True)
+print("noise for people", file=sys.stderr)
+if "--list" in sys.argv:
+    for case in {cases}:
+        for arm in SPEEDS:
+            line(case, arm)
+elif "--serve" in sys.argv:
+    for count, request in enumerate(sys.stdin):
+        case, arm = request.rstrip("\\n").split("\\t")
+        line(case, arm, value=SPEEDS[arm] * 1.001**count, extra="ignored")
+else:
+    for case in {cases}:
+        for arm in SPEEDS:
+            line(case, arm, value=SPEEDS[arm])
+            line(case, arm, value=4 * SPEEDS[arm])
+"""
+
+
+def script(folder: Path, text: str) -> list[str | Path]:
+    path = folder / "program.py"
+    path.write_text(text, encoding="utf-8")
+    return [sys.executable, "-IS", path]
+
+
+def keeper(
+    folder: Path, speeds: dict[str, float], cases: tuple[str, ...] = ("dot k=4096",)
+) -> list[str | Path]:
+    return script(folder, PROGRAM.format(speeds=speeds, cases=cases))
+
+
+def test_resident_program_is_compared_without_being_started_again(tmp_path: Path) -> None:
+    argv = keeper(tmp_path, {"q4_0": 1e9, "mxfp4": 1.5e9})
+    a, b = list_records(argv, tmp_path / "list.log")
+    with Resident(argv, tmp_path / "serve.log") as program:
+        (found,) = interleave(program.arm(a), program.arm(b), a.unit, Plan(4, 4, 1))
+    assert found.case == "dot k=4096"
+    # Drift of a part in a thousand a request cancels: a program started anew each time would have shown none.
+    assert found.ratio.value == pytest.approx(1.5, rel=1e-9)
+    assert found.samples_a[0][1] > found.samples_a[0][0]
+    assert "noise for people" in (tmp_path / "serve.log").read_text(encoding="utf-8")
+
+
+def test_program_that_is_started_again_each_time(tmp_path: Path) -> None:
+    argv = keeper(tmp_path, {"a": 1e9, "b": 1.5e9})
+    arms = [rerun(name, argv, tmp_path / "run.log") for name in ("a", "b")]
+    assert dict(arms[0].run()) == {"dot k=4096": pytest.approx(2e9)}
+    assert dict(arms[1].run()) == {"dot k=4096": pytest.approx(3e9)}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("speed: 3", "not a JSON object"),
+        ("[1]", "not a JSON object"),
+        ('{"arm": "a", "value": 1, "unit": "x/s"}', "field 'case'"),
+        ('{"case": "c", "arm": 3, "value": 1, "unit": "x/s"}', "field 'arm'"),
+        ('{"case": "c", "arm": "a", "value": 1}', "field 'unit'"),
+        ('{"case": "c", "arm": "a", "unit": "x/s"}', "field 'value'"),
+        ('{"case": "c", "arm": "a", "value": 0, "unit": "x/s"}', "field 'value'"),
+        ('{"case": "c", "arm": "a", "value": NaN, "unit": "x/s"}', "field 'value'"),
+        ('{"case": "c", "arm": "a", "value": "1", "unit": "x/s"}', "field 'value'"),
+    ],
+)
+def test_malformed_lines_are_refused_by_field(line: str, words: str) -> None:
+    with pytest.raises(IntegrityError, match=words):
+        parse_record(line, "bench")
+
+
+def test_a_program_can_say_what_it_cannot_do() -> None:
+    with pytest.raises(RequestError, match="bench: no AVX-512 here"):
+        parse_record('{"error": "no AVX-512 here"}', "bench")
+    with pytest.raises(RequestError, match="unit 'furlongs'"):
+        parse_record('{"case": "c", "arm": "a", "value": 1, "unit": "furlongs"}', "bench")
+
+
+def test_an_answer_about_something_else_is_refused(tmp_path: Path) -> None:
+    argv = script(
+        tmp_path,
+        "import sys\nfor _ in sys.stdin:\n"
+        '    print(\'{"case": "c", "arm": "other", "value": 1, "unit": "x/s"}\', flush=True)\n',
+    )
+    with (
+        Resident(argv, tmp_path / "log") as program,
+        pytest.raises(IntegrityError, match="asked for mine, 'c'"),
+    ):
+        program.measure(Record("c", "mine", "x/s", None))
+
+
+def test_a_program_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    argv = script(tmp_path, "import sys\ninput()\nsys.exit('out of memory')\n")
+    with Resident(argv, tmp_path / "log") as program, pytest.raises(RequestError, match="exit 1") as failed:
+        program.measure(Record("c", "a", "x/s", None))
+    assert failed.value.log_tail == ("out of memory",)
+    with pytest.raises(MissingError, match="program not found"):
+        Resident([tmp_path / "absent"], tmp_path / "log")
+
+
+def all_types() -> dict[str, float]:
+    """A speed for every arm of the table: ours three times their own scalar code, twice the other's."""
+    ours = {name for name, _ in kernels.PAIRS}
+    return {
+        **dict.fromkeys(sorted(ours), 6.0),
+        **{other: 3.0 for _, other in kernels.PAIRS},
+        **{name + kernels.SCALAR: 2.0 for name in sorted(ours)},
+    }
+
+
+def test_every_pair_is_measured_in_every_case(tmp_path: Path) -> None:
+    argv = keeper(tmp_path, all_types(), ("dot k=2048", "dot k=4096"))
+    seen: list[tuple[int, int]] = []
+    found = kernels.measure_kernels(argv, tmp_path, Plan(2, 2, 1), progress=lambda *step: seen.append(step))
+    assert len(found) == 2 * (len(kernels.PAIRS) + 6)
+    assert {(c.arm_b, c.arm_a) for c in found if not c.arm_a.endswith(kernels.SCALAR)} == set(kernels.PAIRS)
+    ratios = {c.arm_a.endswith(kernels.SCALAR): round(c.ratio.value, 6) for c in found}
+    assert ratios == {False: 2.0, True: 3.0}
+    assert seen[-1][0] == seen[-1][1] == len(seen)
+
+
+def test_a_type_that_is_missing_makes_no_shorter_table(tmp_path: Path) -> None:
+    speeds = all_types()
+    del speeds["nvfp4"]
+    records = list_records(keeper(tmp_path, speeds), tmp_path / "log")
+    with pytest.raises(RequestError, match="does not measure nvfp4"):
+        kernels.find_pairs(records)
+
+
+def test_pairs_can_be_chosen(tmp_path: Path) -> None:
+    records = list_records(keeper(tmp_path, all_types()), tmp_path / "log")
+    chosen = kernels.find_pairs(records, "mxfp4")
+    assert [(p.b.arm, p.a.arm) for p in chosen] == [("q4_0_rocmfp4_fast", "mxfp4")]
+    with pytest.raises(RequestError, match="no pair matches 'q9'"):
+        kernels.find_pairs(records, "q9")

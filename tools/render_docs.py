@@ -1,0 +1,94 @@
+"""Write what the documents take from elsewhere: `python tools/render_docs.py [--check]`.
+
+Tables and pictures of docs/results/*.json go between `<!-- result: FILE -->` and `<!-- /result -->` in
+README.md and docs/*.md; FILE is a name in docs/results. docs/commands.md is made from the commands' help.
+With --check nothing is written, and files that differ from what would be written are named: exit code 1.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from pylucebox.cli.main import group
+from pylucebox.measure.folder import picture_files
+from pylucebox.measure.render import markdown
+from pylucebox.measure.report import load, write_text
+
+ROOT = Path(__file__).resolve().parent.parent
+MARKED = re.compile(r"(<!-- result: (\S+) -->\n).*?(<!-- /result -->)", re.DOTALL)
+OPENING, CLOSING = "<!-- result: ", "<!-- /result -->"
+HELP_WIDTH = 100
+
+
+def rendered_files(root: Path) -> dict[Path, str]:
+    """Return every file that this tool writes, with the text it should have."""
+    results = root / "docs/results"
+    files: dict[Path, str] = {}
+    for name in sorted(results.glob("*.json")):
+        pictures = picture_files(load(name), name.stem, root)
+        files.update({results / picture: text for picture, text in pictures.items()})
+    for document in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+        if document.is_file() and OPENING in document.read_text(encoding="utf-8"):
+            files[document] = render_document(document, root)
+    return files
+
+
+def render_document(document: Path, root: Path) -> str:
+    """Return a document's text with every marked section made anew. Raises ValueError on unpaired marks."""
+    text = document.read_text(encoding="utf-8")
+    if not len(MARKED.findall(text)) == text.count(OPENING) == text.count(CLOSING):
+        raise ValueError(f"{document}: '{OPENING}FILE -->' and '{CLOSING}' do not pair")
+
+    def section(match: re.Match[str]) -> str:
+        path = root / "docs/results" / match.group(2)
+        result = load(path)
+        folder = os.path.relpath(path.parent, document.parent)
+        names = picture_files(result, path.stem, root)
+        images = "\n".join(f"![{result.what}]({folder}/{name})" for name in names)
+        table = markdown(result, result.source.is_stale(root))
+        return f"{match.group(1)}\n{table}\n{images}\n\n{match.group(3)}"
+
+    return MARKED.sub(section, text)
+
+
+def commands_page() -> str:
+    """Return docs/commands.md: the help of every command, as the program prints it."""
+    parts = ["# Commands", "Made from `--help` by `tools/render_docs.py`: edit the commands, not this page."]
+    for words, command, context in walk_commands(group, "lucebox"):
+        context.terminal_width = context.max_content_width = HELP_WIDTH
+        parts.append(f"{'#' * (len(words) + 1)} {' '.join(words)}\n\n```\n{command.get_help(context)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def walk_commands(
+    command: click.Command, name: str, parent: click.Context | None = None
+) -> Iterator[tuple[list[str], click.Command, click.Context]]:
+    """Yield a command and all below it: words typed, command, context."""
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
+    yield context.command_path.split(), command, context
+    if isinstance(command, click.Group):
+        for below in command.list_commands(context):
+            inner = command.get_command(context, below)
+            assert inner is not None
+            yield from walk_commands(inner, below, context)
+
+
+def main() -> int:
+    files = {**rendered_files(ROOT), ROOT / "docs/commands.md": commands_page()}
+    differing = [p for p, text in files.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
+    if "--check" in sys.argv[1:]:
+        for path in differing:
+            print(f"{path.relative_to(ROOT)} is out of date: run `python tools/render_docs.py`")
+        return 1 if differing else 0
+    for path in differing:
+        write_text(path, files[path])
+        print(path.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
