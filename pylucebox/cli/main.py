@@ -14,7 +14,7 @@ from pylucebox.cli.console import Console, print_error
 from pylucebox.core.errors import LuceboxError
 
 # Verb -> module in this package. Modules load on use, so that `lucebox build` needs neither numpy nor gguf.
-VERBS = ("build", "run", "convert")
+VERBS = ("build", "run", "convert", "bench")
 
 KNOWN_ENVIRONMENT = (
     "LUCEBOX_HOME",
