@@ -12,6 +12,9 @@ from pylucebox.formats.safetensors_reader import parse_strict_json
 
 TOKENIZER = "tokenizer.json"
 TEMPLATE_PATH = PACKAGE_DIR / "data" / "templates" / "deepseek-v4.jinja"
+# Releases whose chat format knows two levels of reasoning effort, by a part of the folder's name.
+LATER_RELEASES = ("0731",)
+LATER_MARK = "{%- set later_release = true -%}\n"
 # llama.cpp has two names for this split, "deepseek-v3" and this one, which its own converter chooses.
 PRE_TOKENIZER = "joyai-llm"
 SPLITS = (
@@ -55,8 +58,14 @@ def tokenizer_keys(folder: Path, config: ModelConfig, mask_token_id: int | None 
         *(u32(f"tokenizer.ggml.{name}_token_id", token) for name, token in special.items()),
         boolean("tokenizer.ggml.add_bos_token", False),
         boolean("tokenizer.ggml.add_eos_token", False),
-        string("tokenizer.chat_template", TEMPLATE_PATH.read_text(encoding="utf-8")),
+        string("tokenizer.chat_template", chat_template(folder)),
     ]
+
+
+def chat_template(folder: Path) -> str:
+    """Return the chat template for the checkpoint in `folder`; only its name tells the release."""
+    text = TEMPLATE_PATH.read_text(encoding="utf-8")
+    return LATER_MARK + text if any(r in folder.resolve().name for r in LATER_RELEASES) else text
 
 
 def _check_pipeline(raw: Mapping[str, Any], path: Path) -> None:
