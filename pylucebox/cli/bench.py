@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,18 @@ from pylucebox.cli.bench_shared import (
 )
 from pylucebox.cli.console import Console
 from pylucebox.cli.options import global_options
+from pylucebox.core.errors import RequestError
 from pylucebox.core.paths import Layout, find_layout
 from pylucebox.core.receipts import sha256_file
 from pylucebox.measure import kernels, llama_bench, perplexity
+from pylucebox.measure.benchmark import Plan
 from pylucebox.measure.binaries import Binaries, check_alike, find_binaries
+from pylucebox.measure.compare import Comparison
 from pylucebox.measure.difference import compare_results
 from pylucebox.measure.folder import write_report
 from pylucebox.measure.llama_bench import LlamaBench, Workload
 from pylucebox.measure.machine import describe_machine
+from pylucebox.measure.programs import Pair, list_records, measure_pairs, pairs_of
 from pylucebox.measure.render import format_change
 from pylucebox.measure.report import load
 
@@ -65,19 +70,50 @@ def kernels_command(
     """Measure every ROCmFPX dot product beside the upstream type of its size, and its own scalar code."""
     layout = find_layout()
     build = find_binaries(layout, where)
-    program = build.program(kernels.PROGRAM)
+    argv: list[str | Path] = [build.program(kernels.PROGRAM)]
     title = "ROCmFPX dot products beside upstream's"
     result = conditions(console, layout, title, "kernels", [build], kernels.PROGRAM)
-    with console.bar("kernels", unit="run") as bar:
-        found = kernels.measure_kernels(
-            [program],
-            log_folder(layout),
-            make_plan(**rounds),
-            only,
-            progress=bar,
-            on_pair=lambda c: console.note(f"{c.case}: {c.arm_b} : {c.arm_a} {format_change(c.ratio)}"),
-        )
+    pairs = kernels.find_pairs(list_records(argv, log_folder(layout) / "list.log"), only)
+    found = _measure_pairs(console, layout, argv, pairs, make_plan(**rounds))
     finish(console, replace(result, comparisons=found), out, gate)
+
+
+@command.command("program", cls=Forwarding, short_help="Two arms of a native benchmark program.")
+@click.argument("program")
+@click.option("--arm", required=True, metavar="NAME", help="Arm to judge.")
+@click.option("--against", required=True, metavar="NAME", help="Arm to hold it against.")
+@build_option
+@rounds_options
+@out_option
+@gate_option
+@global_options
+def program_command(
+    console: Console,
+    program: str,
+    arm: str,
+    against: str,
+    where: str | None,
+    out: Path | None,
+    gate: float | None,
+    **rounds: Any,
+) -> None:
+    """Hold two arms of PROGRAM against each other, in every case that has both.
+
+    PROGRAM is a program of the build that keeps the contract in docs/benchmarks.md. What follows -- goes
+    to it untouched.
+    """
+    layout = find_layout()
+    build = find_binaries(layout, where)
+    argv: list[str | Path] = [build.program(program), *extra_words()]
+    result = conditions(console, layout, f"{program}: {arm} against {against}", "speed", [build], program)
+    records = list_records(argv, log_folder(layout) / "list.log")
+    pairs = pairs_of(records, against, arm)
+    if not pairs:
+        known = ", ".join(sorted({r.arm for r in records}))
+        raise RequestError(f"{program} has no case with both '{arm}' and '{against}'; its arms: {known}")
+    found = _measure_pairs(console, layout, argv, pairs, make_plan(**rounds))
+    settings = {"options": shlex.join(extra_words())} if extra_words() else {}
+    finish(console, replace(result, comparisons=found, settings=settings), out, gate)
 
 
 @command.command("run", cls=Forwarding, short_help="Decode and prompt speed of a model.")
@@ -228,6 +264,16 @@ def report_command(console: Console, folder: Path, out: Path | None) -> None:
     for path in written:
         console.answer(str(path))
     console.result("bench report", {"files": [str(path) for path in written]})
+
+
+def _measure_pairs(
+    console: Console, layout: Layout, argv: Sequence[str | Path], pairs: Sequence[Pair], plan: Plan
+) -> tuple[Comparison, ...]:
+    def note(c: Comparison) -> None:
+        console.note(f"{c.case}: {c.arm_b} against {c.arm_a} {format_change(c.ratio)}")
+
+    with console.bar("bench", unit="run") as bar:
+        return measure_pairs(argv, pairs, log_folder(layout) / "serve.log", plan, bar, note)
 
 
 _Sides = list[tuple[str, Binaries, Path]]

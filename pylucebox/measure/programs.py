@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -10,8 +10,8 @@ from types import TracebackType
 
 from pylucebox.core import processes
 from pylucebox.core.errors import IntegrityError, RequestError
-from pylucebox.measure.benchmark import Arm
-from pylucebox.measure.compare import higher_is_better
+from pylucebox.measure.benchmark import Arm, Plan, Progress, interleave
+from pylucebox.measure.compare import Comparison, higher_is_better
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,22 @@ def list_records(argv: Sequence[str | Path], errors_path: Path) -> tuple[Record,
     return records
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two arms of one case: `a` is held against by `b`."""
+
+    a: Record
+    b: Record
+
+
+def pairs_of(records: Sequence[Record], a: str, b: str) -> tuple[Pair, ...]:
+    """Return the pair of arms `a` and `b` in every case that has both."""
+    known = {(r.case, r.arm): r for r in records}
+    cases = dict.fromkeys(r.case for r in records)
+    both = [case for case in cases if (case, a) in known and (case, b) in known]
+    return tuple(Pair(known[case, a], known[case, b]) for case in both)
+
+
 class Resident:
     """A benchmark program held open with --serve, asked for one measurement at a time."""
 
@@ -88,6 +104,33 @@ class Resident:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._conversation.__exit__(kind, error, trace)
+
+
+def measure_pairs(
+    argv: Sequence[str | Path],
+    pairs: Sequence[Pair],
+    errors_path: Path,
+    plan: Plan,
+    progress: Progress | None = None,
+    on_pair: Callable[[Comparison], None] | None = None,
+) -> tuple[Comparison, ...]:
+    """Measure each pair in turn with the program `argv`, which stays resident.
+
+    progress: called with (runs done, runs in all). on_pair: called with each comparison when it is done.
+    """
+    results: list[Comparison] = []
+    with Resident(argv, errors_path) as program:
+        for index, pair in enumerate(pairs):
+
+            def advance(done: int, total: int, before: int = index) -> None:
+                if progress:
+                    progress(before * total + done, len(pairs) * total)
+
+            found = interleave(program.arm(pair.a), program.arm(pair.b), pair.a.unit, plan, advance)
+            results.extend(found)
+            if on_pair:
+                on_pair(found[0])
+    return tuple(results)
 
 
 def rerun(name: str, argv: Sequence[str | Path], errors_path: Path) -> Arm:

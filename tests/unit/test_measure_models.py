@@ -2,20 +2,25 @@
 
 import json
 import struct
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from speaking_programs import (
+    FACTS,
+    STATISTICS,
+    write_llama_bench,
+    write_llama_perplexity,
+    write_model,
+    write_program,
+)
 
 from pylucebox.core.errors import IntegrityError, MissingError, RequestError
 from pylucebox.core.paths import Layout
-from pylucebox.core.receipts import BuildReceipt
+from pylucebox.core.receipts import BuildReceipt, sha256_file
 from pylucebox.measure.benchmark import Plan
 from pylucebox.measure.binaries import Binaries, check_alike, find_binaries
 from pylucebox.measure.llama_bench import (
-    OWN,
-    SHARED,
     LlamaBench,
     Workload,
     measure_levels,
@@ -25,55 +30,10 @@ from pylucebox.measure.llama_bench import (
 )
 from pylucebox.measure.perplexity import Base, Setup, evaluate, make_base, measure_model, parse_statistics
 
-FACTS = {**dict.fromkeys((*SHARED, *OWN), "1"), "backends": "CPU", "type_k": "f16"}
-
-# Speaks as llama-bench -o jsonl does: a model's speed is the number in its file.
-BENCH = """#!{python} -IS
-import json, sys
-value = lambda name: sys.argv[sys.argv.index(name) + 1]
-speed = float(open(value("-m")).read())
-facts = json.loads('''{facts}''')
-if "--type-k" in sys.argv:
-    facts["type_k"] = value("--type-k")
-print("ggml: noise", file=sys.stderr)
-for threads in value("-t").split(","):
-    for prompt, decode in ((int(value("-p")), 0), (0, int(value("-n")))):
-        if prompt or decode:
-            samples = [int(1e9 * (prompt + decode) / speed / int(threads))] * int(value("-r"))
-            print(json.dumps({{**facts, "n_prompt": prompt, "n_gen": decode, "n_depth": 0,
-                              "n_threads": int(threads), "samples_ns": samples}}))
-"""
-
-STATISTICS = """
-chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence         Same top p
-   1    4.5 ± 0.1       2.52582 ±    0.33311       0.01940 ±    0.00497       94.488 ±  2.033 %
-====== Perplexity statistics ======
-Mean PPL(Q)                   :  42.961154 ±   6.057233
-Mean PPL(base)                :  42.900000 ±   6.000000
-====== KL divergence statistics ======
-Mean    KLD:   0.004677 ±   0.000852
-Maximum KLD:   1.343115
-99.9%   KLD:   1.105553
-99.0%   KLD:   0.079782
-====== Token probability statistics ======
-Mean    Δp:  0.005 ± 0.030 %
-Same top p: 98.910 ± 0.181 %
-"""
-
-
-def program(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    path.chmod(0o755)
-    return path
-
 
 def side(folder: Path, name: str, speed: float, work: Workload, extra: Sequence[str] = ()) -> LlamaBench:
-    model = folder / f"{name}.gguf"
-    model.write_text(str(speed), encoding="utf-8")
-    bench = program(folder, "llama-bench", BENCH.format(python=sys.executable, facts=json.dumps(FACTS)))
-    return LlamaBench(name, bench, model, work, folder, tuple(extra))
+    model = write_model(folder / f"{name}.gguf", speed)
+    return LlamaBench(name, write_llama_bench(folder), model, work, folder, tuple(extra))
 
 
 def test_two_models_in_turns(tmp_path: Path) -> None:
@@ -181,38 +141,12 @@ def test_base_is_as_long_as_it_says(tmp_path: Path) -> None:
         Base.read(tmp_path / "absent")
 
 
-# Speaks as llama-perplexity does; the text decides what goes wrong.
-PERPLEXITY = """#!{python} -IS
-import struct, sys
-value = lambda name: sys.argv[sys.argv.index(name) + 1]
-complain = lambda words: print(words, file=sys.stderr)
-model, context = open(value("-m")).read(), int(value("-c"))
-complain("0.01 I print_info: file type   = Q8_0\\n0.01 I print_info: file size   = 28.47 MiB (10.02 BPW) ")
-if "--kl-divergence" in sys.argv:
-    if model == "foreign":
-        complain("kl_divergence: inconsistent vocabulary (5 vs 6)")
-    print('''{statistics}''')
-elif model == "short":
-    complain("perplexity: you need at least 32 tokens to evaluate perplexity with a context of 16")
-else:
-    chunks = int(value("--chunks")) if "--chunks" in sys.argv else 20
-    size = 4 * chunks * context + 2 * chunks * (context - 1 - context // 2) * 10
-    with open(value("--kl-divergence-base"), "wb") as base:
-        base.write(struct.pack("<8siii", b"_logits_", context, 5, chunks) + bytes(size))
-    perplexity = "nan" if model == "broken" else "42.9248"
-    complain(f"ETA 0.13.274.887 I Final estimate: PPL = {{perplexity}} +/- 6.1")
-"""
-
-
 def setup(folder: Path, chunks: int | None = None) -> Setup:
-    text = PERPLEXITY.format(python=sys.executable, statistics=STATISTICS)
-    return Setup(program(folder, "llama-perplexity", text), 16, chunks, 1, folder)
+    return Setup(write_llama_perplexity(folder), 16, chunks, 1, folder)
 
 
 def model(folder: Path, content: str) -> Path:
-    path = folder / f"{content}.gguf"
-    path.write_text(content, encoding="utf-8")
-    return path
+    return write_model(folder / f"{content}.gguf", content)
 
 
 def test_models_are_held_against_the_master(tmp_path: Path) -> None:
@@ -262,7 +196,7 @@ def test_a_useless_master_is_refused(tmp_path: Path, master: str, chunks: int | 
 
 def test_a_model_without_information_lines(tmp_path: Path) -> None:
     write_base(tmp_path / "base")
-    quiet = program(tmp_path, "quiet", f"#!{sys.executable} -IS\nprint('''{STATISTICS}''')\n")
+    quiet = write_program(tmp_path / "quiet", f"print('''{STATISTICS}''')\n")
     found = measure_model(
         Setup(quiet, 16, None, 1, tmp_path), Base.read(tmp_path / "base"), model(tmp_path, "m"), "m"
     )
@@ -282,7 +216,7 @@ def test_builds_are_found_by_name_or_folder(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="nothing is built yet"):
         find_binaries(layout, None)
     folder = layout.build_dir("cpu")
-    tool = program(folder, "bin/llama-bench", "x")
+    tool = write_llama_bench(folder / "bin")
     receipt(folder).save(folder)
     for where in (None, "cpu", str(folder), str(folder / "bin")):
         found = find_binaries(layout, where)
@@ -291,11 +225,8 @@ def test_builds_are_found_by_name_or_folder(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="this build has no llama-cli"):
         found.program("llama-cli")
     (folder / "receipt.json").unlink()
-    assert (
-        find_binaries(layout, str(folder))
-        .identity("llama-bench")
-        .startswith("none, llama-bench sha256 2d711642b726")
-    )
+    identity = find_binaries(layout, str(folder)).identity("llama-bench")
+    assert identity == f"none, llama-bench sha256 {sha256_file(tool)}"
 
 
 def test_unlike_builds_are_refused(tmp_path: Path) -> None:

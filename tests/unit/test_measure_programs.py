@@ -1,48 +1,32 @@
 """Native benchmark programs as arms, played by small scripts that keep the contract, or break it."""
 
-import sys
 from pathlib import Path
 
 import pytest
+from speaking_programs import write_contract_program, write_program
 
 from pylucebox.core.errors import IntegrityError, MissingError, RequestError
 from pylucebox.measure import kernels
 from pylucebox.measure.benchmark import Plan, interleave
-from pylucebox.measure.programs import Record, Resident, list_records, parse_record, rerun
-
-# Keeps the contract: speeds are fixed per arm and rise by a part in a thousand with each request.
-PROGRAM = """
-import json, sys
-SPEEDS = {speeds}
-def line(case, arm, **more):
-    print(json.dumps({{"case": case, "arm": arm, "unit": "weights/s", **more}}), flush=True)
-print("noise for people", file=sys.stderr)
-if "--list" in sys.argv:
-    for case in {cases}:
-        for arm in SPEEDS:
-            line(case, arm)
-elif "--serve" in sys.argv:
-    for count, request in enumerate(sys.stdin):
-        case, arm = request.rstrip("\\n").split("\\t")
-        line(case, arm, value=SPEEDS[arm] * 1.001**count, extra="ignored")
-else:
-    for case in {cases}:
-        for arm in SPEEDS:
-            line(case, arm, value=SPEEDS[arm])
-            line(case, arm, value=4 * SPEEDS[arm])
-"""
+from pylucebox.measure.programs import (
+    Record,
+    Resident,
+    list_records,
+    measure_pairs,
+    pairs_of,
+    parse_record,
+    rerun,
+)
 
 
 def script(folder: Path, text: str) -> list[str | Path]:
-    path = folder / "program.py"
-    path.write_text(text, encoding="utf-8")
-    return [sys.executable, "-IS", path]
+    return [write_program(folder / "program", text)]
 
 
 def keeper(
     folder: Path, speeds: dict[str, float], cases: tuple[str, ...] = ("dot k=4096",)
 ) -> list[str | Path]:
-    return script(folder, PROGRAM.format(speeds=speeds, cases=cases))
+    return [write_contract_program(folder / "program", speeds, cases)]
 
 
 def test_resident_program_is_compared_without_being_started_again(tmp_path: Path) -> None:
@@ -125,7 +109,8 @@ def all_types() -> dict[str, float]:
 def test_every_pair_is_measured_in_every_case(tmp_path: Path) -> None:
     argv = keeper(tmp_path, all_types(), ("dot k=2048", "dot k=4096"))
     seen: list[tuple[int, int]] = []
-    found = kernels.measure_kernels(argv, tmp_path, Plan(2, 2, 1), progress=lambda *step: seen.append(step))
+    pairs = kernels.find_pairs(list_records(argv, tmp_path / "log"))
+    found = measure_pairs(argv, pairs, tmp_path / "log", Plan(2, 2, 1), lambda *step: seen.append(step))
     assert len(found) == 2 * (len(kernels.PAIRS) + 6)
     assert {(c.arm_b, c.arm_a) for c in found if not c.arm_a.endswith(kernels.SCALAR)} == set(kernels.PAIRS)
     ratios = {c.arm_a.endswith(kernels.SCALAR): round(c.ratio.value, 6) for c in found}
@@ -147,3 +132,10 @@ def test_pairs_can_be_chosen(tmp_path: Path) -> None:
     assert [(p.b.arm, p.a.arm) for p in chosen] == [("q4_0_rocmfp4_fast", "mxfp4")]
     with pytest.raises(RequestError, match="no pair matches 'q9'"):
         kernels.find_pairs(records, "q9")
+
+
+def test_arms_of_any_program_are_paired_where_both_measure(tmp_path: Path) -> None:
+    records = [Record(case, arm, "tok/s", None) for case in ("prompt", "decode") for arm in ("a", "b")]
+    assert [p.a.case for p in pairs_of(records, "a", "b")] == ["prompt", "decode"]
+    assert [p.b.arm for p in pairs_of(records[:3], "a", "b")] == ["b"]
+    assert pairs_of(records, "a", "c") == ()
