@@ -2,7 +2,8 @@
 """Stands in for llama-server in tests: same options, health, a few paths, and faults on demand.
 
 FAKE_SERVER holds a JSON object: load_s (seconds until ready), fail (exit code, no serving), ignore_term,
-exit_code (at SIGTERM), lines (printed at start), tokens and drafts (what /metrics reports), speculative.
+exit_code (at SIGTERM or end_at), end_at (path whose answer is the last), lines (printed at start), tokens and
+drafts (what /metrics reports), speculative.
 """
 
 import json
@@ -39,6 +40,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+        if self.path == PLAN.get("end_at"):
+            self.wfile.flush()
+            os._exit(PLAN.get("exit_code", 0))
 
     def do_GET(self) -> None:
         loading = time.monotonic() - BEGAN < PLAN.get("load_s", 0)

@@ -5,91 +5,41 @@ only file of the folder with "dspark" in its name. NAME is the model file's with
 """
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pylucebox.core.errors import MissingError, RequestError, did_you_mean
 from pylucebox.core.receipts import fingerprint, sha256_file
-from pylucebox.formats.gguf_reader import GgufHeader, read_header
+from pylucebox.formats.inspect import ModelInfo, TypeShare, check_pair, inspect
 
 EMBEDDED_NAME = "tiny-ds4"
-TARGET_ARCHITECTURE = "deepseek4"
-DRAFTER_ARCHITECTURE = "dflash"
 DRAFTER_MARK = "dspark"
-THINKING_KEY = "lucebox.default_thinking"  # bool; absent: the chat template's own default
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
+CONVERSION = re.compile(rf"{EMBEDDED_NAME}-[0-9a-f]{{12}}")  # folder of a converted embedded model
 CHECKPOINT_FILES = ("*.safetensors", "*.json")
 
 
-@dataclass(frozen=True)
-class ModelFile:
-    """What serving needs to know of a GGUF model, from its headers.
+def inspect_model(path: Path) -> ModelInfo:
+    """Return the facts of a model, all its shards taken together.
 
-    paths: all shards, the first one first. types: ggml type name -> tensors. context_tokens: as trained.
-    default_thinking: form the model was trained in, None for the template's default. Of a drafter only:
-    draft_tokens, drafts a cycle, and target_layers, numbers from 1 of the layers whose output it reads.
+    Raises RequestError for a file that is no GGUF model, is damaged or lacks a shard.
     """
-
-    paths: tuple[Path, ...]
-    name: str
-    architecture: str
-    types: Mapping[str, int]
-    size_bytes: int
-    context_tokens: int
-    embedding_length: int
-    layers: int
-    vocab_size: int
-    has_template: bool
-    default_thinking: bool | None
-    draft_tokens: int | None
-    target_layers: tuple[int, ...]
-
-    @property
-    def path(self) -> Path:
-        return self.paths[0]
-
-    @property
-    def type_summary(self) -> str:
-        """Types by number of tensors, for people: "BF16 130, F32 110"."""
-        return ", ".join(f"{name} {self.types[name]}" for name in sorted(self.types, key=self._rank))
-
-    def _rank(self, name: str) -> tuple[int, str]:
-        return -self.types[name], name
-
-    @classmethod
-    def read(cls, path: Path) -> "ModelFile":
-        """Read the model at `path`, the first shard if there are several.
-
-        Raises RequestError for a file that is no GGUF model, is damaged or lacks a shard.
-        """
-        paths = find_shards(path)
-        headers = [read_header(part) for part in paths]
-        head = headers[0]
-        architecture = str(head.value("general.architecture", ""))
-        if not architecture or head.value(f"{architecture}.block_count") is None:
-            raise RequestError(f"{path}: not a language model (general.architecture or block_count missing)")
-
-        def key(name: str, default: int = 0) -> int:
-            return int(head.value(f"{architecture}.{name}", default))
-
-        thinking = head.value(THINKING_KEY)
-        return cls(
-            paths=paths,
-            name=str(head.value("general.name") or _stem(path)),
-            architecture=architecture,
-            types=Counter(t.type.name for header in headers for t in header.tensors),
-            size_bytes=sum(header.file_bytes for header in headers),
-            context_tokens=key("context_length"),
-            embedding_length=key("embedding_length"),
-            layers=key("block_count"),
-            vocab_size=key("vocab_size") or _vocab_size(head),
-            has_template=head.value("tokenizer.chat_template") is not None,
-            default_thinking=None if thinking is None else bool(thinking),
-            draft_tokens=key("block_size") or None,
-            target_layers=tuple(int(n) for n in head.value(f"{architecture}.target_layers", ())),
-        )
+    first, *rest = [inspect(shard) for shard in find_shards(path)]
+    types = dict(first.types)
+    for info in rest:
+        for name, share in info.types.items():
+            before = types.get(name, TypeShare(0, 0))
+            types[name] = TypeShare(before.tensors + share.tensors, before.size_bytes + share.size_bytes)
+    everything = (first, *rest)
+    return replace(
+        first,
+        types=types,
+        file_bytes=sum(info.file_bytes for info in everything),
+        tensor_bytes=sum(info.tensor_bytes for info in everything),
+        tensors=sum(info.tensors for info in everything),
+        parameters=sum(info.parameters for info in everything),
+    )
 
 
 @dataclass(frozen=True)
@@ -118,6 +68,14 @@ def embedded_model(source: Path, models_dir: Path, converter: str) -> EmbeddedMo
     return EmbeddedModel(
         source, folder / f"{EMBEDDED_NAME}.gguf", folder / f"{EMBEDDED_NAME}-{DRAFTER_MARK}.gguf"
     )
+
+
+def remove_stale_conversions(embedded: EmbeddedModel) -> None:
+    """Remove earlier conversions beside this one; a running server keeps the files it has open."""
+    folder = embedded.model.parent
+    for other in folder.parent.glob(f"{EMBEDDED_NAME}-*"):
+        if other != folder and CONVERSION.fullmatch(other.name):
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def find_model(name: str, models_dir: Path) -> Path:
@@ -174,29 +132,38 @@ def find_drafter(model: Path) -> Path | None:
     return marked[0] if len(marked) == 1 else None
 
 
-def drafter_misfit(model: ModelFile, drafter: ModelFile) -> str | None:
-    """Return in one phrase why `drafter` cannot draft for `model`, None when it can."""
-    if model.architecture != TARGET_ARCHITECTURE:
-        return f"the model is {model.architecture}, not {TARGET_ARCHITECTURE}"
-    if drafter.architecture != DRAFTER_ARCHITECTURE:
-        return f"it is {drafter.architecture}, not {DRAFTER_ARCHITECTURE}"
-    for what in ("embedding_length", "vocab_size"):
-        ours, theirs = getattr(model, what), getattr(drafter, what)
-        if ours != theirs:
-            return f"its {what} is {theirs}, the model's {ours}"
-    if not drafter.draft_tokens or not drafter.target_layers:
-        return "its block size or target layers are missing"
-    return _layers_misfit(model.layers, drafter.target_layers)
+@dataclass(frozen=True)
+class Speculation:
+    """Whether a drafter is used, and why. draft_tokens: drafts a cycle, 0 without a drafter."""
+
+    drafter: ModelInfo | None
+    draft_tokens: int
+    why: str
 
 
-def _layers_misfit(layers: int, wanted: Sequence[int]) -> str | None:
-    if max(wanted) > layers or min(wanted) < 1:
-        return f"it reads layers {', '.join(map(str, wanted))}, the model has {layers}"
-    return None
+def choose_speculation(
+    wish: str, model: ModelInfo, drafter: ModelInfo | None, *, named: bool, draft_tokens: int | None
+) -> Speculation:
+    """Decide on speculation. wish: "auto", "on" or "off"; named: the user chose this drafter.
 
-
-def _vocab_size(head: GgufHeader) -> int:
-    return len(head.value("tokenizer.ggml.tokens", ()))
+    A drafter that does not fit is an error if it was named or speculation demanded, else a reason for none.
+    Raises RequestError.
+    """
+    if wish == "off":
+        return Speculation(None, 0, "--spec off")
+    findings = ("no drafter beside the model",) if drafter is None else check_pair(model, drafter)
+    if drafter is None or findings:
+        why = "; ".join(findings)
+        if named and drafter:
+            raise RequestError(f"{drafter.path}: cannot draft for {model.path}: {why}", hint="--spec off")
+        if wish == "on" or draft_tokens:
+            asked = "--spec on" if wish == "on" else f"--draft-max {draft_tokens}"
+            raise RequestError(f"{model.path}: {asked}, but {why}", hint="name one: --drafter FILE")
+        return Speculation(None, 0, why)
+    block = drafter.dspark.block_size if drafter.dspark else 0
+    if draft_tokens and draft_tokens > block:
+        raise RequestError(f"--draft-max {draft_tokens}: {drafter.path} drafts at most {block} tokens")
+    return Speculation(drafter, draft_tokens or block, "the drafter fits the model")
 
 
 def _stem(path: Path) -> str:

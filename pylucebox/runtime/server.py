@@ -76,11 +76,10 @@ class ServerCommand:
                 words[index] = "***"
         return shlex.join(words)
 
-    def extra_value(self, option: str) -> str | None:
-        """Return the value given to `option` among the further arguments."""
-        if option not in self.extra[:-1]:
-            return None
-        return self.extra[self.extra.index(option) + 1]
+    def extra_value(self, *names: str) -> str | None:
+        """Return the last value given to an option of these names among the further arguments."""
+        values = [value for name, value in zip(self.extra, self.extra[1:], strict=False) if name in names]
+        return values[-1] if values else None
 
     @property
     def hosts(self) -> list[str]:

@@ -69,6 +69,8 @@ def test_without_a_drafter() -> None:
     assert choose("auto", MODEL, None) == Speculation(None, 0, "no drafter beside the model")
     with pytest.raises(RequestError, match="--spec on, but no drafter"):
         choose("on", MODEL, None)
+    with pytest.raises(RequestError, match="--draft-max 2, but no drafter"):
+        choose("auto", MODEL, None, most=2)
 
 
 def test_a_found_drafter_that_does_not_fit_is_a_reason_and_a_named_one_an_error() -> None:
