@@ -24,7 +24,7 @@ extern "C" {
 #define LUCEBOX_ABI_VERSION 1
 
 enum lucebox_code {
-    LUCEBOX_OK               =  0,
+    LUCEBOX_OK               = 0,
     LUCEBOX_BAD_ARGUMENT     = -1,
     LUCEBOX_BAD_STATE        = -2,
     LUCEBOX_INCOMPATIBLE     = -3,

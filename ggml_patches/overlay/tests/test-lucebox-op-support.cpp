@@ -34,16 +34,12 @@ static std::vector<float> wave(size_t n, float step) {
 }
 
 struct session {
-    ggml_context_ptr ctx { ggml_init({ 1 << 20, nullptr, /*.no_alloc =*/ true }) };
-    ggml_backend_ptr backend { ggml_backend_cpu_init() };
+    ggml_context_ptr ctx{ggml_init({1 << 20, nullptr, /*.no_alloc =*/true})};
+    ggml_backend_ptr backend{ggml_backend_cpu_init()};
     ggml_backend_buffer_ptr buffer;
 
-    bool supports(const ggml_tensor * op) {
-        return ggml_backend_supports_op(backend.get(), op);
-    }
-    void allocate() {
-        buffer.reset(ggml_backend_alloc_ctx_tensors(ctx.get(), backend.get()));
-    }
+    bool supports(const ggml_tensor * op) { return ggml_backend_supports_op(backend.get(), op); }
+    void allocate() { buffer.reset(ggml_backend_alloc_ctx_tensors(ctx.get(), backend.get())); }
     std::vector<uint8_t> compute(ggml_tensor * out) {
         ggml_cgraph * graph = ggml_new_graph(ctx.get());
         ggml_build_forward_expand(graph, out);
@@ -56,7 +52,7 @@ struct session {
 
 struct weights {
     std::vector<uint8_t> blocks;
-    std::vector<float>   values; // decoded
+    std::vector<float> values; // decoded
 
     explicit weights(ggml_type type) : blocks(ggml_row_size(type, COLUMNS) * ROWS), values(COLUMNS * ROWS) {
         const auto source = wave(values.size(), 0.7f);
@@ -91,14 +87,14 @@ static void test_refused(ggml_type type) {
 
 static void test_row_view(ggml_type type) {
     const std::string name = ggml_type_name(type);
-    const weights     content(type);
-    session           s;
+    const weights content(type);
+    session s;
     ggml_tensor * w    = ggml_new_tensor_2d(s.ctx.get(), type, COLUMNS, ROWS);
     ggml_tensor * copy = ggml_cont(s.ctx.get(), ggml_view_2d(s.ctx.get(), w, COLUMNS, ROWS / 2, 2 * w->nb[1], 0));
     check(s.supports(copy), name + ": copy of a row view");
     s.allocate();
     ggml_backend_tensor_set(w, content.blocks.data(), 0, content.blocks.size());
-    const auto   got       = s.compute(copy);
+    const auto got         = s.compute(copy);
     const size_t row_bytes = w->nb[1];
     for (int64_t i = 0; i < ROWS / 2; i++) {
         const uint8_t * wanted = content.blocks.data() + 2 * i * row_bytes;
@@ -109,9 +105,9 @@ static void test_row_view(ggml_type type) {
 // out[column][token] = sum over rows of w[row][column] * b[row][token]
 static void test_out_prod(ggml_type type) {
     const std::string name = ggml_type_name(type);
-    const weights     content(type);
-    const auto        b = wave(TOKENS * ROWS, 0.3f);
-    session           s;
+    const weights content(type);
+    const auto b = wave(TOKENS * ROWS, 0.3f);
+    session s;
     ggml_tensor * w  = ggml_new_tensor_2d(s.ctx.get(), type, COLUMNS, ROWS);
     ggml_tensor * x  = ggml_new_tensor_2d(s.ctx.get(), GGML_TYPE_F32, TOKENS, ROWS);
     ggml_tensor * op = ggml_out_prod(s.ctx.get(), w, x);
@@ -133,9 +129,9 @@ static void test_out_prod(ggml_type type) {
     }
 }
 
-#define ROCMFPX_TEST(id, suffix, stem, name, bytes) \
-    test_refused(GGML_TYPE_##suffix);               \
-    test_row_view(GGML_TYPE_##suffix);              \
+#define ROCMFPX_TEST(id, suffix, stem, name, bytes)                                                                    \
+    test_refused(GGML_TYPE_##suffix);                                                                                  \
+    test_row_view(GGML_TYPE_##suffix);                                                                                 \
     test_out_prod(GGML_TYPE_##suffix);
 
 int main() {

@@ -27,28 +27,35 @@ static void check(bool ok, const std::string & what) {
 
 // Written out, not taken from the list under test.
 struct type_promise {
-    int          id;
+    int id;
     const char * name;
-    size_t       bytes;
+    size_t bytes;
 };
 
 static const type_promise TYPES[] = {
-    { 100, "q4_0_rocmfp4", 18 }, { 101, "q4_0_rocmfp4_fast", 17 }, { 102, "q6_0_rocmfpx", 26 },
-    { 103, "q8_0_rocmfpx", 33 }, { 104, "q3_0_rocmfpx", 14 },      { 107, "q2_0_rocmfp2", 10 },
+    {100, "q4_0_rocmfp4", 18}, {101, "q4_0_rocmfp4_fast", 17}, {102, "q6_0_rocmfpx", 26},
+    {103, "q8_0_rocmfpx", 33}, {104, "q3_0_rocmfpx", 14},      {107, "q2_0_rocmfp2", 10},
 };
 
 struct ftype_promise {
-    int          id;
+    int id;
     const char * name;
-    int          type;
+    int type;
 };
 
 static const ftype_promise FTYPES[] = {
-    { 100, "Q4_0_ROCMFP4", 100 },      { 101, "Q4_0_ROCMFP4_LEAN", 100 }, { 102, "Q4_0_ROCMFP4_COHERENT", 100 },
-    { 103, "Q4_0_ROCMFP4_FAST", 101 }, { 104, "Q4_0_ROCMFP4_FAST_COHERENT", 101 },
-    { 105, "Q4_0_ROCMFP4_STRIX", 101 }, { 106, "Q4_0_ROCMFP4_STRIX_LEAN", 101 },
-    { 110, "Q6_0_ROCMFPX", 102 },      { 111, "Q8_0_ROCMFPX", 103 },      { 112, "Q3_0_ROCMFPX", 104 },
-    { 118, "Q2_0_ROCMFP2", 107 },      { 119, "Q2_0_ROCMFP2_STRIX", 107 },
+    {100, "Q4_0_ROCMFP4", 100},
+    {101, "Q4_0_ROCMFP4_LEAN", 100},
+    {102, "Q4_0_ROCMFP4_COHERENT", 100},
+    {103, "Q4_0_ROCMFP4_FAST", 101},
+    {104, "Q4_0_ROCMFP4_FAST_COHERENT", 101},
+    {105, "Q4_0_ROCMFP4_STRIX", 101},
+    {106, "Q4_0_ROCMFP4_STRIX_LEAN", 101},
+    {110, "Q6_0_ROCMFPX", 102},
+    {111, "Q8_0_ROCMFPX", 103},
+    {112, "Q3_0_ROCMFPX", 104},
+    {118, "Q2_0_ROCMFP2", 107},
+    {119, "Q2_0_ROCMFP2_STRIX", 107},
 };
 
 static_assert(GGML_TYPE_COUNT == 108, "one past the last id");
@@ -58,9 +65,9 @@ static_assert(GGML_OP_DS4_COMPRESS + 1 == GGML_OP_COUNT && GGML_OP_DS4_HC + 1 ==
 
 static void test_types() {
     for (const auto & p : TYPES) {
-        const auto   type   = (ggml_type) p.id;
-        const auto * traits = ggml_get_type_traits(type);
-        const auto * cpu    = ggml_get_type_traits_cpu(type);
+        const auto type      = (ggml_type) p.id;
+        const auto * traits  = ggml_get_type_traits(type);
+        const auto * cpu     = ggml_get_type_traits_cpu(type);
         const std::string id = "type " + std::to_string(p.id);
         check(traits->type_name && strcmp(traits->type_name, p.name) == 0, id + ": name");
         check(ggml_blck_size(type) == 32 && ggml_type_size(type) == p.bytes, id + ": block");
@@ -92,11 +99,11 @@ static bool is_ours(int id) {
 
 // Every id can be asked for its name and sizes, and a row of an id without a type is never valid.
 static void test_holes() {
-    const uint8_t row[64] = { 0 };
-    int holes = 0;
+    const uint8_t row[64] = {0};
+    int holes             = 0;
     for (int id = 0; id < GGML_TYPE_COUNT; id++) {
-        const auto type = (ggml_type) id;
-        const bool hole = ggml_blck_size(type) == 0;
+        const auto type        = (ggml_type) id;
+        const bool hole        = ggml_blck_size(type) == 0;
         const std::string what = "id " + std::to_string(id);
         if (id >= GGML_TYPE_UPSTREAM_COUNT) {
             check(hole != is_ours(id), what + ": a type where the list has one, else a hole");
@@ -149,14 +156,14 @@ static void keep_errors(ggml_log_level level, const char * text, void *) {
 }
 
 static bool reads(uint32_t type) {
-    FILE * file = tmpfile();
+    FILE * file      = tmpfile();
     const auto bytes = gguf_with_type(type);
     check(file && fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size(), "temporary file");
     rewind(file);
     last_error.clear();
     ggml_log_set(keep_errors, nullptr);
     ggml_context * tensors = nullptr;
-    gguf_context * gguf = gguf_init_from_file_ptr(file, { /*.no_alloc =*/ true, /*.ctx =*/ &tensors });
+    gguf_context * gguf    = gguf_init_from_file_ptr(file, {/*.no_alloc =*/true, /*.ctx =*/&tensors});
     ggml_log_set(nullptr, nullptr);
     fclose(file);
     const bool ok = gguf != nullptr;
@@ -169,7 +176,7 @@ static void test_files() {
     for (const auto & p : TYPES) {
         check(reads(p.id), std::string(p.name) + ": file is read");
     }
-    for (const uint32_t id : { 4u, 31u, 43u, 99u, 105u, 106u, 108u, 250u, 1u << 31, 0xffffffffu }) {
+    for (const uint32_t id : {4u, 31u, 43u, 99u, 105u, 106u, 108u, 250u, 1u << 31, 0xffffffffu}) {
         const std::string what = "file with type " + std::to_string(id);
         check(!reads(id), what + ": read");
         check(last_error.find("blk.0.probe") != std::string::npos, what + ": refusal names the tensor");
@@ -179,10 +186,10 @@ static void test_files() {
 
 // What the CPU back-end answers when a scheduler asks.
 static void test_cpu_support() {
-    ggml_context * ctx = ggml_init({ 1 << 20, nullptr, /*.no_alloc =*/ true });
+    ggml_context * ctx     = ggml_init({1 << 20, nullptr, /*.no_alloc =*/true});
     ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    ggml_tensor * x = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, 64, 3);
-    ggml_tensor * ids = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, 3);
+    ggml_tensor * x        = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, 64, 3);
+    ggml_tensor * ids      = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, 3);
     for (const auto & p : TYPES) {
         ggml_tensor * w = ggml_new_tensor_2d(ctx, (ggml_type) p.id, 64, 4);
         check(ggml_backend_dev_supports_op(cpu, ggml_mul_mat(ctx, w, x)), std::string(p.name) + ": mul_mat");
@@ -190,7 +197,7 @@ static void test_cpu_support() {
         check(ggml_backend_dev_supports_op(cpu, ggml_cpy(ctx, w, w)), std::string(p.name) + ": copy");
         check(!ggml_backend_dev_supports_op(cpu, ggml_concat(ctx, w, w, 1)), std::string(p.name) + ": concat");
     }
-    for (const ggml_op op : { GGML_OP_DS4_HC, GGML_OP_DS4_COMPRESS }) {
+    for (const ggml_op op : {GGML_OP_DS4_HC, GGML_OP_DS4_COMPRESS}) {
         ggml_tensor * t = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, 64, 3);
         t->op = op, t->src[0] = x;
         check(!ggml_backend_dev_supports_op(cpu, t), std::string(ggml_op_name(op)) + ": no code yet");

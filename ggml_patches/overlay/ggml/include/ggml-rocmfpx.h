@@ -18,13 +18,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define QK_ROCMFPX            32    // weights in a block
-#define ROCMFPX_SCALE_MAX     0x7e  // largest valid scale byte
+#define QK_ROCMFPX        32   // weights in a block
+#define ROCMFPX_SCALE_MAX 0x7e // largest valid scale byte
 
 // Levels by code.
-#define ROCMFP4_LEVELS { 0, 1, 2, 3, 4, 6, 8, 10, 0, -1, -2, -3, -4, -6, -8, -10 }
-#define ROCMFP3_LEVELS { 0, 1, 2, 4, 0, -1, -2, -4 }
-#define ROCMFP2_LEVELS { -1, 0, 1, 2 }
+#define ROCMFP4_LEVELS {0, 1, 2, 3, 4, 6, 8, 10, 0, -1, -2, -3, -4, -6, -8, -10}
+#define ROCMFP3_LEVELS {0, 1, 2, 4, 0, -1, -2, -4}
+#define ROCMFP2_LEVELS {-1, 0, 1, 2}
 
 #ifdef __cplusplus
 #define ROCMFPX_STATIC_ASSERT(cond, text) static_assert(cond, text)
@@ -61,7 +61,7 @@ ROCMFPX_STATIC_ASSERT(sizeof(block_rocmfp6) == 26, "wrong rocmfp6 block size");
 
 // Type 103, 8.25 bits a weight: two's complement levels, one scale for all 32. The encoder never writes -128.
 typedef struct {
-    int8_t  qs[32];
+    int8_t qs[32];
     uint8_t scale;
 } block_rocmfp8;
 ROCMFPX_STATIC_ASSERT(sizeof(block_rocmfp8) == 33, "wrong rocmfp8 block size");
@@ -98,20 +98,17 @@ ROCMFPX_STATIC_ASSERT(sizeof(block_rocmfp2) == 10, "wrong rocmfp2 block size");
 //                               operations is part of the format's definition
 //   ggml_vec_dot_<stem>_q8_0    the fastest one of this machine, equal to the reference bit for bit;
 //                               bs, bx, by and nrc as in ggml_vec_dot_t, nrc is 1
-#define ROCMFPX_DECLARE(id, suffix, stem, name, bytes)                                                             \
-    GGML_API void   quantize_row_##stem##_ref(const float * GGML_RESTRICT x, block_##stem * GGML_RESTRICT y,       \
-                                              int64_t k);                                                          \
-    GGML_API void   dequantize_row_##stem(const block_##stem * GGML_RESTRICT x, float * GGML_RESTRICT y,           \
-                                          int64_t k);                                                              \
-    GGML_API size_t quantize_##stem(const float * GGML_RESTRICT src, void * GGML_RESTRICT dst, int64_t nrows,      \
-                                    int64_t n_per_row, const float * imatrix);                                     \
-    GGML_API bool   validate_row_##stem(const void * data, size_t nbytes);                                         \
-    GGML_API void   ggml_vec_dot_##stem##_q8_0_generic(int n, float * GGML_RESTRICT s, size_t bs,                  \
-                                                       const void * GGML_RESTRICT vx, size_t bx,                   \
-                                                       const void * GGML_RESTRICT vy, size_t by, int nrc);         \
-    GGML_API void   ggml_vec_dot_##stem##_q8_0(int n, float * GGML_RESTRICT s, size_t bs,                          \
-                                               const void * GGML_RESTRICT vx, size_t bx,                           \
-                                               const void * GGML_RESTRICT vy, size_t by, int nrc);
+#define ROCMFPX_DECLARE(id, suffix, stem, name, bytes)                                                                 \
+    GGML_API void quantize_row_##stem##_ref(const float * GGML_RESTRICT x, block_##stem * GGML_RESTRICT y, int64_t k); \
+    GGML_API void dequantize_row_##stem(const block_##stem * GGML_RESTRICT x, float * GGML_RESTRICT y, int64_t k);     \
+    GGML_API size_t quantize_##stem(const float * GGML_RESTRICT src, void * GGML_RESTRICT dst, int64_t nrows,          \
+                                    int64_t n_per_row, const float * imatrix);                                         \
+    GGML_API bool validate_row_##stem(const void * data, size_t nbytes);                                               \
+    GGML_API void ggml_vec_dot_##stem##_q8_0_generic(int n, float * GGML_RESTRICT s, size_t bs,                        \
+                                                     const void * GGML_RESTRICT vx, size_t bx,                         \
+                                                     const void * GGML_RESTRICT vy, size_t by, int nrc);               \
+    GGML_API void ggml_vec_dot_##stem##_q8_0(int n, float * GGML_RESTRICT s, size_t bs, const void * GGML_RESTRICT vx, \
+                                             size_t bx, const void * GGML_RESTRICT vy, size_t by, int nrc);
 
 ROCMFPX_TYPES(ROCMFPX_DECLARE)
 

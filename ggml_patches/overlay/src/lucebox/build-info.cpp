@@ -17,12 +17,12 @@ int32_t lucebox_build_info(char * buf, size_t size) {
             backends.push_back(ggml_backend_reg_name(ggml_backend_reg_get(i)));
         }
         const nlohmann::json info = {
-            { "abi_version", LUCEBOX_ABI_VERSION },
-            { "upstream_build", LUCEBOX_UPSTREAM_BUILD },
-            { "upstream_commit", LUCEBOX_UPSTREAM_COMMIT },
-            { "series_sha256", LUCEBOX_SERIES_SHA256 },
-            { "backends", backends },
-            { "compiler", LUCEBOX_COMPILER },
+            {"abi_version", LUCEBOX_ABI_VERSION},
+            {"upstream_build", LUCEBOX_UPSTREAM_BUILD},
+            {"upstream_commit", LUCEBOX_UPSTREAM_COMMIT},
+            {"series_sha256", LUCEBOX_SERIES_SHA256},
+            {"backends", backends},
+            {"compiler", LUCEBOX_COMPILER},
         };
         return lucebox_put_text(info.dump(), buf, size);
     });

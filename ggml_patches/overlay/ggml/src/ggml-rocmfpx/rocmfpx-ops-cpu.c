@@ -6,7 +6,7 @@
 static bool is_rocmfpx(const struct ggml_tensor * tensor) {
     switch (tensor->type) {
         ROCMFPX_TYPES(ROCMFPX_CASE_LABEL)
-            return true;
+        return true;
         default:
             return false;
     }
