@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pylucebox.measure.compare import Comparison, Interval
+from pylucebox.measure.kernels import SCALAR
 from pylucebox.measure.report import Level, Quality, Result
 from pylucebox.measure.svg import Bar, Frame, Point, bar_chart, scatter
 
@@ -30,8 +31,8 @@ def pictures(result: Result, stale: bool) -> dict[str, str]:
     notes = tuple(conditions(result))
     frame = Frame(result.what, notes, stale)
     found: dict[str, str] = {}
-    if result.comparisons:
-        found["ratio"] = bar_chart([_ratio_bar(c) for c in result.comparisons], frame, 1.0, RATIO_AXIS)
+    for kind, comparisons in _by_scale(result.comparisons).items():
+        found[kind] = bar_chart([_ratio_bar(c) for c in comparisons], frame, 1.0, RATIO_AXIS)
     for unit in dict.fromkeys(one.unit for one in result.levels):
         bars = [_level_bar(one) for one in result.levels if one.unit == unit]
         found[unit.replace("/", "-per-")] = bar_chart(bars, frame, axis=f"{unit}, 95 % interval")
@@ -105,7 +106,7 @@ def _quality_row(q: Quality) -> tuple[str, ...]:
     return (
         q.name, q.type_name, f"{q.size_bytes / MIB:.2f}",
         "" if q.bits_per_weight is None else f"{q.bits_per_weight:.2f}",
-        f"{q.perplexity:.4f} ± {q.perplexity_error:.4f}", f"{q.kld_mean:.6f} ± {q.kld_mean_error:.6f}",
+        f"{q.perplexity:.4f} ± {q.perplexity_error:.4f}", f"{q.kld_mean:z.6f} ± {q.kld_mean_error:.6f}",
         f"{q.kld_p99:.6f}", f"{100 * q.same_top:.2f} ± {100 * q.same_top_error:.2f} %", str(q.tokens),
     )  # fmt: skip
 
@@ -122,6 +123,14 @@ def _floor(floor: float, noise: Interval | None) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _by_scale(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+    """Keep ratios to scalar code, many times 1, out of the picture of the others."""
+    kinds: dict[str, list[Comparison]] = {}
+    for c in comparisons:
+        kinds.setdefault("ratio-scalar" if c.arm_a.endswith(SCALAR) else "ratio", []).append(c)
+    return kinds
 
 
 def _ratio_bar(c: Comparison) -> Bar:

@@ -88,7 +88,7 @@ class Result:
 
     def save(self, path: Path) -> None:
         """Write the file so that it is complete or absent. Raises RequestError when it cannot be written."""
-        write_text(path, json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n")
+        write_text(path, json.dumps(self.to_json(), indent=1) + "\n")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object. Besides the samples it holds the figures that follow from them."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH = 760
+WIDTH = 880
 FONT = "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 INK, FAINT, RULE = "#1f2328", "#59636e", "#d1d9e0"
 FILLS = ("#4493c8", "#e08a3c", "#5a9e6f", "#9a6fb0")
@@ -16,9 +16,10 @@ TITLE_HEIGHT = 44
 ROW_HEIGHT = 26
 LINE_HEIGHT = 16
 AXIS_HEIGHT = 48
-LABEL_WIDTH = 290
+LABEL_WIDTH = 400
 VALUE_WIDTH = 150
 PLOT_HEIGHT = 340
+NOTE_CHARACTERS = 138
 CHARACTER_WIDTH = 6.6  # of 12 px text; labels are cut and placed by it
 
 Box = tuple[float, float, float, float]  # left, top, width, height
@@ -140,7 +141,7 @@ def log_ticks(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def _document(body: Sequence[str], bottom: float, frame: Frame) -> str:
-    notes = [line for note in frame.notes for line in textwrap.wrap(note, 118)]
+    notes = [line for note in frame.notes for line in textwrap.wrap(note, NOTE_CHARACTERS)]
     height = bottom + LINE_HEIGHT * len(notes) + 12
     title = ("STALE: " if frame.stale else "") + frame.title
     head = [

@@ -14,7 +14,16 @@ from pylucebox.measure.machine import Machine
 from pylucebox.measure.render import format_change, format_value, markdown, pictures
 from pylucebox.measure.report import Level, Quality, Result
 from pylucebox.measure.sources import Source, hash_files
-from pylucebox.measure.svg import Bar, Frame, Point, bar_chart, linear_ticks, log_ticks, scatter
+from pylucebox.measure.svg import (
+    NOTE_CHARACTERS,
+    Bar,
+    Frame,
+    Point,
+    bar_chart,
+    linear_ticks,
+    log_ticks,
+    scatter,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 MACHINE = Machine("Some CPU", 4, (), "Some OS 1", "6.1", None)
@@ -135,6 +144,14 @@ def test_picture_a_kind_of_figure() -> None:
     assert "60.18 tok/s" in " ".join(texts(found["tok-per-s"]))
 
 
+def test_scalar_code_has_a_picture_of_its_own() -> None:
+    scalar = replace(COMPARISON, arm_a="q4_0_rocmfp4_fast/scalar")
+    found = pictures(result(comparisons=(COMPARISON, scalar)), stale=False)
+    assert list(found) == ["ratio", "ratio-scalar"]
+    assert any("/scalar" in words for words in texts(found["ratio-scalar"]))
+    assert not any("/scalar" in words for words in texts(found["ratio"]))
+
+
 def test_groups_differ_by_shape_as_well_as_colour() -> None:
     root = ET.fromstring(pictures(result(qualities=QUALITIES), stale=False)[""])
     # A mark in the legend and one a point: circles for upstream's two, squares for ours.
@@ -162,9 +179,9 @@ def test_labels_of_near_points_do_not_cover_each_other() -> None:
 
 
 def test_long_labels_are_cut_and_long_notes_wrapped() -> None:
-    svg = bar_chart([Bar("x" * 200, 1, 0.9, 1.1, "1")], Frame("t" * 300, ("word " * 60,)))
+    svg = bar_chart([Bar("x" * 200, 1, 0.9, 1.1, "1")], Frame("t" * 300, ("word " * 70,)))
     words = texts(svg)
-    assert max(len(w) for w in words) <= 118
+    assert max(len(w) for w in words) <= NOTE_CHARACTERS
     assert sum(w.startswith("word") for w in words) == 3
 
 
