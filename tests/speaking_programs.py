@@ -78,7 +78,7 @@ if "--list" in sys.argv:
 elif "--serve" in sys.argv:
     for count, request in enumerate(sys.stdin):
         case, arm = request.rstrip("\\n").split("\\t")
-        line(case, arm, value=SPEEDS[arm] * 1.001**count, extra="ignored")
+        line(case, arm, value=SPEEDS[arm] * 1.001**count, layout="rows", extra="ignored")
 else:
     for case in @cases:
         for arm in SPEEDS:

@@ -45,6 +45,7 @@ def commands(fix: bool) -> dict[str, list[str]]:
         "import rules": [tool["lint-imports"]],
         "mypy": [tool["mypy"]],
         "clang-format": [tool["clang-format"], *style, *map(str, overlay_sources())],
+        "documents": [sys.executable, "tools/render_docs.py", *([] if fix else ["--check"])],
     }
     if shutil.which("git") and (ROOT / ".git").exists():
         empty_tree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"

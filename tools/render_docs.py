@@ -14,13 +14,15 @@ from pathlib import Path
 import click
 
 from pylucebox.cli.main import group
+from pylucebox.core.errors import LuceboxError
 from pylucebox.measure.folder import picture_files
 from pylucebox.measure.render import markdown
 from pylucebox.measure.report import load, write_text
 
 ROOT = Path(__file__).resolve().parent.parent
-MARKED = re.compile(r"(<!-- result: (\S+) -->\n).*?(<!-- /result -->)", re.DOTALL)
-OPENING, CLOSING = "<!-- result: ", "<!-- /result -->"
+MARKED = re.compile(r"^(<!-- result: (\S+) -->\n).*?^(<!-- /result -->)$", re.DOTALL | re.MULTILINE)
+OPENING = re.compile(r"^<!-- result: ", re.MULTILINE)
+CLOSING = re.compile(r"^<!-- /result -->", re.MULTILINE)
 HELP_WIDTH = 100
 
 
@@ -32,7 +34,7 @@ def rendered_files(root: Path) -> dict[Path, str]:
         pictures = picture_files(load(name), name.stem, root)
         files.update({results / picture: text for picture, text in pictures.items()})
     for document in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
-        if document.is_file() and OPENING in document.read_text(encoding="utf-8"):
+        if document.is_file() and OPENING.search(document.read_text(encoding="utf-8")):
             files[document] = render_document(document, root)
     return files
 
@@ -40,8 +42,8 @@ def rendered_files(root: Path) -> dict[Path, str]:
 def render_document(document: Path, root: Path) -> str:
     """Return a document's text with every marked section made anew. Raises ValueError on unpaired marks."""
     text = document.read_text(encoding="utf-8")
-    if not len(MARKED.findall(text)) == text.count(OPENING) == text.count(CLOSING):
-        raise ValueError(f"{document}: '{OPENING}FILE -->' and '{CLOSING}' do not pair")
+    if not len(MARKED.findall(text)) == len(OPENING.findall(text)) == len(CLOSING.findall(text)):
+        raise ValueError(f"{document}: '<!-- result: FILE -->' and '<!-- /result -->' do not pair")
 
     def section(match: re.Match[str]) -> str:
         path = root / "docs/results" / match.group(2)
@@ -61,7 +63,18 @@ def commands_page() -> str:
     for words, command, context in walk_commands(group, "lucebox"):
         context.terminal_width = context.max_content_width = HELP_WIDTH
         parts.append(f"{'#' * (len(words) + 1)} {' '.join(words)}\n\n```\n{command.get_help(context)}\n```")
+    parts += ["## Exit codes", exit_codes(), "`lucebox run` passes on the server's own exit code."]
     return "\n\n".join(parts) + "\n"
+
+
+def exit_codes() -> str:
+    """Return the table of exit codes: click's, the shell's for Ctrl-C, and those of our errors."""
+    codes = {0: "Done.", 2: "Wrong usage: an unknown command or option, or a value it does not take."}
+    for error in LuceboxError.__subclasses__():
+        codes[error.exit_code] = (error.__doc__ or "").strip()
+    codes[130] = "Interrupted with Ctrl-C."
+    rows = [f"| {code} | {codes[code]} |" for code in sorted(codes)]
+    return "\n".join(["| exit code | meaning |", "| --- | --- |", *rows])
 
 
 def walk_commands(

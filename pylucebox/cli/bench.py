@@ -59,13 +59,20 @@ def command() -> None:
 
 @command.command("kernels", cls=Recorded, short_help="Dot products beside upstream's.")
 @click.option("--only", default="", metavar="TEXT", help="Pairs whose case or type contains this.")
+@click.option("--goals", is_flag=True, help="Exit 7 unless every pair's lower end reaches its goal.")
 @build_option
 @rounds_options
 @out_option
 @gate_option
 @global_options
 def kernels_command(
-    console: Console, only: str, where: str | None, out: Path | None, gate: float | None, **rounds: Any
+    console: Console,
+    only: str,
+    goals: bool,
+    where: str | None,
+    out: Path | None,
+    gate: float | None,
+    **rounds: Any,
 ) -> None:
     """Measure every ROCmFPX dot product beside the upstream type of its size, and its own scalar code."""
     layout = find_layout()
@@ -75,7 +82,7 @@ def kernels_command(
     result = conditions(console, layout, title, "kernels", [build], kernels.PROGRAM)
     pairs = kernels.find_pairs(list_records(argv, log_folder(layout) / "list.log"), only)
     found = _measure_pairs(console, layout, argv, pairs, make_plan(**rounds))
-    finish(console, replace(result, comparisons=found), out, gate)
+    finish(console, replace(result, comparisons=found), out, gate, kernels.check_goals if goals else None)
 
 
 @command.command("program", cls=Forwarding, short_help="Two arms of a native benchmark program.")
@@ -105,7 +112,7 @@ def program_command(
     layout = find_layout()
     build = find_binaries(layout, where)
     argv: list[str | Path] = [build.program(program), *extra_words()]
-    result = conditions(console, layout, f"{program}: {arm} against {against}", "speed", [build], program)
+    result = conditions(console, layout, f"{program}: {arm} against {against}", "program", [build], program)
     records = list_records(argv, log_folder(layout) / "list.log")
     pairs = pairs_of(records, against, arm)
     if not pairs:

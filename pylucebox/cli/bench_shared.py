@@ -13,7 +13,7 @@ from pylucebox.cli.freshness import is_current
 from pylucebox.core.paths import Layout
 from pylucebox.measure.benchmark import Plan
 from pylucebox.measure.binaries import Binaries
-from pylucebox.measure.compare import check_gate
+from pylucebox.measure.compare import Comparison, check_gate
 from pylucebox.measure.machine import describe_machine
 from pylucebox.measure.render import markdown
 from pylucebox.measure.report import Result
@@ -143,7 +143,13 @@ def conditions(
     )
 
 
-def finish(console: Console, result: Result, out: Path | None, gate: float | None = None) -> None:
+def finish(
+    console: Console,
+    result: Result,
+    out: Path | None,
+    gate: float | None = None,
+    judge: Callable[[Sequence[Comparison]], None] | None = None,
+) -> None:
     """Keep, print and judge a result; with --json a failed gate prints the error object only."""
     if out:
         result.save(out)
@@ -151,5 +157,7 @@ def finish(console: Console, result: Result, out: Path | None, gate: float | Non
     console.answer(markdown(result, stale=False).rstrip())
     if gate is not None:
         check_gate(result.comparisons, gate)
+    if judge:
+        judge(result.comparisons)
     name = f"bench {click.get_current_context().info_name}"
     console.result(name, {**result.to_json(), "file": str(out) if out else None})

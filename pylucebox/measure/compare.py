@@ -35,6 +35,7 @@ class Comparison:
 
     samples_a, samples_b: two values a round, in `unit`. noise_a, noise_b: the same of arm A against itself,
     empty when it was not measured. paired: the arms took turns; otherwise they ran at different times.
+    layout_a, layout_b: how each kept its data in memory, where that was said.
     """
 
     case: str
@@ -46,6 +47,8 @@ class Comparison:
     noise_a: tuple[Round, ...] = ()
     noise_b: tuple[Round, ...] = ()
     paired: bool = True
+    layout_a: str = ""
+    layout_b: str = ""
 
     @property
     def ratio(self) -> Interval:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from types import TracebackType
@@ -16,12 +16,16 @@ from pylucebox.measure.compare import Comparison, higher_is_better
 
 @dataclass(frozen=True)
 class Record:
-    """One line of a benchmark program. value: None where the program only lists what it can measure."""
+    """One line of a benchmark program. value: None where the program only lists what it can measure.
+
+    layout: how the arm keeps its data in memory, where the program says so.
+    """
 
     case: str
     arm: str
     unit: str
     value: float | None
+    layout: str = ""
 
 
 def parse_record(line: str, program: str, *, valued: bool = True) -> Record:
@@ -46,7 +50,7 @@ def parse_record(line: str, program: str, *, valued: bool = True) -> Record:
     value = data.get("value")
     if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         raise IntegrityError(f"{program}: field 'value' is missing or malformed in {line!r}")
-    return Record(data["case"], data["arm"], data["unit"], float(value))
+    return Record(data["case"], data["arm"], data["unit"], float(value), str(data.get("layout", "")))
 
 
 def list_records(argv: Sequence[str | Path], errors_path: Path) -> tuple[Record, ...]:
@@ -79,6 +83,7 @@ class Resident:
     """A benchmark program held open with --serve, asked for one measurement at a time."""
 
     def __init__(self, argv: Sequence[str | Path], errors_path: Path) -> None:
+        self.layouts: dict[tuple[str, str], str] = {}  # of each case and arm, as last measured
         self._name = Path(argv[0]).name
         self._conversation = processes.Conversation([*argv, "--serve"], errors_path)
 
@@ -95,6 +100,7 @@ class Resident:
                 f"{self._name}: asked for {wanted.arm}, '{wanted.case}', {wanted.unit}; got {line!r}"
             )
         assert record.value is not None
+        self.layouts[record.case, record.arm] = record.layout
         return record.value
 
     def __enter__(self) -> "Resident":
@@ -126,10 +132,12 @@ def measure_pairs(
                 if progress:
                     progress(before * total + done, len(pairs) * total)
 
-            found = interleave(program.arm(pair.a), program.arm(pair.b), pair.a.unit, plan, advance)
-            results.extend(found)
+            a, b = pair.a, pair.b
+            (found,) = interleave(program.arm(a), program.arm(b), a.unit, plan, advance)
+            layouts = [program.layouts[one.case, one.arm] for one in (a, b)]
+            results.append(replace(found, layout_a=layouts[0], layout_b=layouts[1]))
             if on_pair:
-                on_pair(found[0])
+                on_pair(results[-1])
     return tuple(results)
 
 

@@ -8,6 +8,7 @@ from pylucebox.measure.report import Level, Quality, Result
 from pylucebox.measure.svg import Bar, Frame, Point, bar_chart, scatter
 
 MIB = 1 << 20
+MAX_ROWS = 24  # of one picture
 GROUPS = ("upstream types", "ROCmFPX types")
 
 
@@ -31,7 +32,7 @@ def pictures(result: Result, stale: bool) -> dict[str, str]:
     notes = tuple(conditions(result))
     frame = Frame(result.what, notes, stale)
     found: dict[str, str] = {}
-    for kind, comparisons in _by_scale(result.comparisons).items():
+    for kind, comparisons in _by_picture(result.comparisons).items():
         found[kind] = bar_chart([_ratio_bar(c) for c in comparisons], frame, 1.0, RATIO_AXIS)
     for unit in dict.fromkeys(one.unit for one in result.levels):
         bars = [_level_bar(one) for one in result.levels if one.unit == unit]
@@ -83,8 +84,12 @@ def _comparison_row(c: Comparison) -> tuple[str, ...]:
     verdict = c.verdict + ("" if c.paired else " (not interleaved)")
     span = f"{ratio.low:.3f} to {ratio.high:.3f}"
     floor = _floor(c.floor, c.noise)
+    arm_a, arm_b = (
+        f"{arm} ({layout})" if layout else arm
+        for arm, layout in ((c.arm_a, c.layout_a), (c.arm_b, c.layout_b))
+    )
     return (
-        c.case, f"{c.arm_a}: {a}", f"{c.arm_b}: {b}", f"{ratio.value:.3f}", span, floor, str(ratio.n), verdict
+        c.case, f"{arm_a}: {a}", f"{arm_b}: {b}", f"{ratio.value:.3f}", span, floor, str(ratio.n), verdict
     )  # fmt: skip
 
 
@@ -125,11 +130,14 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def _by_scale(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
-    """Keep ratios to scalar code, many times 1, out of the picture of the others."""
+def _by_picture(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+    """Keep ratios to scalar code, many times 1, apart; split many rows by the first word of their case."""
     kinds: dict[str, list[Comparison]] = {}
     for c in comparisons:
-        kinds.setdefault("ratio-scalar" if c.arm_a.endswith(SCALAR) else "ratio", []).append(c)
+        kind = "ratio-scalar" if c.arm_a.endswith(SCALAR) else "ratio"
+        if len(comparisons) > MAX_ROWS:
+            kind += "-" + "".join(filter(str.isalnum, c.case.split()[0]))
+        kinds.setdefault(kind, []).append(c)
     return kinds
 
 

@@ -17,8 +17,11 @@ PATTERNS = {
         *PATCHES,
         "ggml_patches/overlay/ggml/include/*",
         "ggml_patches/overlay/ggml/src/ggml-rocmfpx/*",
+        "ggml_patches/overlay/ggml/src/ggml-cpu/**/*",
+        "ggml_patches/overlay/tests/cpu-session.h",
         "ggml_patches/overlay/tests/bench-lucebox-kernels.cpp",
     ),
+    "program": (*PATCHES, *OVERLAY, "ggml_patches/overlay/tests/*"),
     "speed": (*PATCHES, *OVERLAY),
     "quality": (*PATCHES, *OVERLAY, "pylucebox/formats/*.py"),
 }

@@ -195,16 +195,19 @@ def test_a_build_of_other_sources_names_none(
 def test_kernels_are_driven_through_the_resident_program(
     layout: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours = {name for name, _ in kernels.PAIRS}
-    speeds = {name: 2e9 for pair in kernels.PAIRS for name in pair} | {f"{n}/scalar": 1e8 for n in ours}
+    ours = {pair[0] for pair in kernels.PAIRS}
+    speeds = {name: 2e9 for pair in kernels.PAIRS for name in pair[:2]} | {f"{n}/scalar": 1e8 for n in ours}
+    speeds["q8_0"] = 3e9
     write_contract_program(layout.build_dir("cpu") / "bin" / kernels.PROGRAM, speeds)
-    code, out, err = run(capsys, "kernels", *FEW, "--gate", "-1%", "--out", "k.json")
+    code, out, err = run(capsys, "kernels", *FEW, "--gate", "-50%", "--out", "k.json")
     assert code == 0
     assert len(load(Path("k.json")).comparisons) == len(kernels.PAIRS) + 6
-    assert "| dot k=4096 | mxfp4: 2." in out
+    assert "| dot k=4096 | mxfp4 (rows): 2." in out
     assert "dot k=4096: q4_0_rocmfp4_fast against mxfp4 " in err
     code, out, _ = run(capsys, "kernels", *FEW, "--only", "scalar")
     assert (code, out.count("/scalar")) == (0, 6)
+    code, _, err = run(capsys, "kernels", *FEW, "--only", "8_0", "--goals")
+    assert (code, "dot k=4096: q8_0_rocmfpx against q8_0 0.667, goal 1" in err) == (7, True)
 
 
 def test_any_program_that_keeps_the_contract(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:

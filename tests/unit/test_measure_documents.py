@@ -94,3 +94,14 @@ def test_commands_page_has_every_command(tool: ModuleType) -> None:
         assert f"\n### lucebox {verb}\n" in page
     assert "\n#### lucebox bench quality\n" in page
     assert "Usage: lucebox bench quality [OPTIONS] MODEL..." in page
+
+
+def test_commands_page_has_every_exit_code(tool: ModuleType) -> None:
+    rows = [line.split(" | ")[0] for line in tool.exit_codes().splitlines()[2:]]
+    assert rows == [f"| {code}" for code in (0, 1, 2, 3, 4, 5, 6, 7, 130)]
+    assert "| 7 | A gate or check fell short. |" in tool.commands_page()
+
+
+def test_marks_inside_a_line_are_words(tool: ModuleType, root: Path) -> None:
+    (root / "docs/formats.md").write_text(f"Write `<!-- result: X -->` there.\n\n{PAGE}", encoding="utf-8")
+    assert "`<!-- result: X -->` there." in tool.render_document(root / "docs/formats.md", root)

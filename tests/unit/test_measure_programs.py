@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from speaking_programs import write_contract_program, write_program
 
-from pylucebox.core.errors import IntegrityError, MissingError, RequestError
+from pylucebox.core.errors import GateError, IntegrityError, MissingError, RequestError
 from pylucebox.measure import kernels
 from pylucebox.measure.benchmark import Plan, interleave
+from pylucebox.measure.compare import Comparison
 from pylucebox.measure.programs import (
     Record,
     Resident,
@@ -98,10 +99,10 @@ def test_a_program_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> 
 
 def all_types() -> dict[str, float]:
     """A speed for every arm of the table: ours three times their own scalar code, twice the other's."""
-    ours = {name for name, _ in kernels.PAIRS}
+    ours = {pair[0] for pair in kernels.PAIRS}
     return {
         **dict.fromkeys(sorted(ours), 6.0),
-        **{other: 3.0 for _, other in kernels.PAIRS},
+        **{pair[1]: 3.0 for pair in kernels.PAIRS},
         **{name + kernels.SCALAR: 2.0 for name in sorted(ours)},
     }
 
@@ -112,10 +113,13 @@ def test_every_pair_is_measured_in_every_case(tmp_path: Path) -> None:
     pairs = kernels.find_pairs(list_records(argv, tmp_path / "log"))
     found = measure_pairs(argv, pairs, tmp_path / "log", Plan(2, 2, 1), lambda *step: seen.append(step))
     assert len(found) == 2 * (len(kernels.PAIRS) + 6)
-    assert {(c.arm_b, c.arm_a) for c in found if not c.arm_a.endswith(kernels.SCALAR)} == set(kernels.PAIRS)
+    assert {(c.arm_b, c.arm_a) for c in found if not c.arm_a.endswith(kernels.SCALAR)} == {
+        pair[:2] for pair in kernels.PAIRS
+    }
     ratios = {c.arm_a.endswith(kernels.SCALAR): round(c.ratio.value, 6) for c in found}
     assert ratios == {False: 2.0, True: 3.0}
     assert seen[-1][0] == seen[-1][1] == len(seen)
+    assert {(c.layout_a, c.layout_b) for c in found} == {("rows", "rows")}
 
 
 def test_a_type_that_is_missing_makes_no_shorter_table(tmp_path: Path) -> None:
@@ -139,3 +143,18 @@ def test_arms_of_any_program_are_paired_where_both_measure(tmp_path: Path) -> No
     assert [p.a.case for p in pairs_of(records, "a", "b")] == ["prompt", "decode"]
     assert [p.b.arm for p in pairs_of(records[:3], "a", "b")] == ["b"]
     assert pairs_of(records, "a", "c") == ()
+
+
+def test_goals_are_judged_by_the_lower_end() -> None:
+    def held(b: str, a: str, *ratios: float) -> Comparison:
+        ones = tuple((1.0, 1.0) for _ in ratios)
+        return Comparison("dot", "weights/s", a, b, ones, tuple((r, r) for r in ratios))
+
+    good = [held("q2_0_rocmfp2", "q2_K", 0.93, 0.93), held("q8_0_rocmfpx", "q8_0_rocmfpx/scalar", 6, 6)]
+    kernels.check_goals(good)
+    with pytest.raises(GateError, match=r"1 of 3 pairs .*: dot: q8_0_rocmfpx against q8_0 0\.990, goal 1"):
+        kernels.check_goals([*good, held("q8_0_rocmfpx", "q8_0", 0.99, 0.99)])
+    with pytest.raises(GateError, match="against q6_K"):
+        kernels.check_goals([held("q6_0_rocmfpx", "q6_K", 1.1, 0.95, 1.2)])
+    with pytest.raises(GateError, match="goal 5"):
+        kernels.check_goals([held("q8_0_rocmfpx", "q8_0_rocmfpx/scalar", 4.9, 4.9)])
