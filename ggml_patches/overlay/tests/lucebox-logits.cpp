@@ -16,7 +16,6 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 static bool read_sequences(const char * path, std::vector<std::vector<llama_token>> & sequences) {
@@ -45,7 +44,7 @@ static llama_context * make_context(llama_model * model, size_t n_tokens, bool e
     params.n_ctx                = (uint32_t) n_tokens;
     params.n_batch              = (uint32_t) n_tokens;
     params.n_ubatch             = std::min(n_ubatch, (uint32_t) n_tokens);
-    params.n_threads            = (int32_t) std::max(1u, std::thread::hardware_concurrency());
+    params.n_threads            = 1; // several would spin against each other on a shared machine
     params.n_threads_batch      = params.n_threads;
     if (exact) {
         params.type_k          = GGML_TYPE_F32;
