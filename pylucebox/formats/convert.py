@@ -29,8 +29,8 @@ Progress = Callable[[int, int], None]
 DEFAULT_CHUNK_BYTES = 128 << 20
 MIN_CHUNK_BYTES = 4 << 20
 # Memory of the plan itself, measured: names, shapes and parts a tensor; parsed JSON a tokenizer byte.
-BYTES_PER_TENSOR = 3 << 10
-TOKENIZER_FACTOR = 40
+BYTES_PER_TENSOR = 1 << 10
+TOKENIZER_FACTOR = 16
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
