@@ -133,7 +133,7 @@ def _drafter_cache(drafter: ModelInfo, cells: int, ubatch: int, parallel: int, k
 def _compute_bytes(
     model: ModelInfo, drafter: ModelInfo | None, cells: int, ubatch: int, kv_type: str, flash_attention: bool
 ) -> int:
-    """Estimate, fitted to what the server prints: above it by at most 20 % on the model it is fitted to."""
+    """Estimate, fitted to what the server prints: above it by at most 30 % on the model it is fitted to."""
     rows = _compressed_cells(cells, CSA_RATIO)
     heads = int(model.number("attention.head_count")) + int(model.number("attention.indexer.head_count"))
     values = _values_per_token(model) + rows * (3 if flash_attention else 1 + heads)

@@ -49,7 +49,7 @@ def test_compute_is_close_and_not_below(
     pair: tuple[ModelInfo, ModelInfo], flash: bool, context: int, ubatch: int, target: float, drafter: float
 ) -> None:
     both = predict(*pair, context_tokens=context, ubatch=ubatch, flash_attention=flash).compute_bytes / MIB
-    assert target + drafter <= both <= 1.25 * (target + drafter)
+    assert target + drafter <= both <= 1.3 * (target + drafter)
 
 
 def test_sequences_and_drafting(pair: tuple[ModelInfo, ModelInfo]) -> None:
