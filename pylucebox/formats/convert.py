@@ -1,6 +1,7 @@
 """Checkpoint to GGUF: plan from headers, then stream tensor by tensor into NAME.partial, verify, rename."""
 
 import errno
+import fcntl
 import os
 import shutil
 from collections import Counter
@@ -125,6 +126,8 @@ def plan_conversion(
     Raises RequestError for a checkpoint or request that cannot be met.
     """
     recipe = find_recipe(recipe_name)
+    if out.resolve() in {path.resolve() for path in checkpoint.shards}:
+        raise RequestError(f"{out}: is part of the checkpoint", hint="write to another file")
     ledger = account(checkpoint, role)
     tensors = _place(ledger.outputs, recipe)
     header = build_header(
@@ -246,20 +249,39 @@ def _partial(out: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """Open NAME.partial for writing; rename it to NAME at the end, remove it on any failure."""
     partial = out.with_name(out.name + ".partial")
     try:
-        with partial.open("wb") as stream:
-            yield partial, stream
-        partial.replace(out)
+        with _open_alone(partial) as stream:
+            try:
+                yield partial, stream
+                partial.replace(out)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
     except OSError as error:
-        partial.unlink(missing_ok=True)
         if error.errno in DISK_ERRORS:
             raise MissingError(
                 f"{partial}: the disk is full ({error.strerror})",
                 hint="free some disk space, or write to another disk",
             ) from error
         raise MissingError(f"{partial}: cannot be written: {error.strerror or error}") from error
+
+
+def _open_alone(partial: Path) -> BinaryIO:
+    """Open and empty the file, locked: two conversions into one file would mix their data."""
+    stream = os.fdopen(os.open(partial, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not partial.exists() or not os.path.samestat(partial.stat(), os.fstat(stream.fileno())):
+            raise BlockingIOError  # the other one has just finished and renamed it
+        stream.truncate()
+    except BlockingIOError as taken:
+        stream.close()
+        raise RequestError(
+            f"{partial}: another conversion is writing it", hint="wait for it to end"
+        ) from taken
     except BaseException:
-        partial.unlink(missing_ok=True)
+        stream.close()
         raise
+    return stream
 
 
 def _write_all(

@@ -458,6 +458,32 @@ def test_impossible_outputs(
         convert(small[0], "f32", tmp_path / out)
 
 
+def test_a_shard_is_never_overwritten(small: tuple[Path, dict[str, Stored]]) -> None:
+    with pytest.raises(RequestError, match="is part of the checkpoint"):
+        convert(small[0], "f32", small[0] / "model-00001-of-00003.safetensors")
+
+
+def test_two_conversions_do_not_share_a_file(small: tuple[Path, dict[str, Stored]], tmp_path: Path) -> None:
+    out = tmp_path / "x.gguf"
+    tried: list[str] = []
+
+    def again(done: int, total: int) -> None:
+        if not tried:
+            tried.append("")
+            with pytest.raises(RequestError, match="another conversion is writing it"):
+                convert(small[0], "bf16", out)
+
+    convert(small[0], "q8_0", out, progress=again)
+    assert tried and read_header(out).value("lucebox.recipe") == "q8_0" and list(tmp_path.iterdir()) == [out]
+
+
+def test_a_stale_partial_is_no_obstacle(small: tuple[Path, dict[str, Stored]], tmp_path: Path) -> None:
+    (tmp_path / "x.gguf.partial").write_bytes(bytes(10_000_000))
+    result = convert(small[0], "q8_0", tmp_path / "x.gguf")
+    assert (tmp_path / "x.gguf").stat().st_size == result.size_bytes
+    assert [p.name for p in tmp_path.iterdir()] == ["x.gguf"]
+
+
 def test_unknown_recipe_suggests_one(small: tuple[Path, dict[str, Stored]], tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"no output type 'q8' \(did you mean q8_0\?\)"):
         convert(small[0], "q8", tmp_path / "x.gguf")
