@@ -122,7 +122,7 @@ def plan_conversion(
 ) -> ConversionPlan:
     """Decide types, sizes and memory for one output file, from headers and small files only.
 
-    name: the model's name in the file, by default the folder's. max_memory_bytes: upper bound on allocations.
+    name: the model's, by default the folder's. max_memory_bytes: upper bound on allocations.
     Raises RequestError for a checkpoint or request that cannot be met.
     """
     recipe = find_recipe(recipe_name)
@@ -135,7 +135,6 @@ def plan_conversion(
         _keys(checkpoint, role, recipe, ledger, name or checkpoint.folder.resolve().name),
         [t.info for t in tensors],
     )
-    last = tensors[-1].info
     fixed = _fixed_memory(checkpoint, header)
     chunk_bytes = _chunk_bytes(fixed, max_memory_bytes, tensors)
     return ConversionPlan(
@@ -146,7 +145,7 @@ def plan_conversion(
         header=header,
         tensors=tensors,
         ledger=ledger,
-        size_bytes=len(header) + align(last.offset + last.size_bytes),
+        size_bytes=len(header) + align(tensors[-1].info.offset + tensors[-1].info.size_bytes),
         free_disk_bytes=_free_disk(out),
         peak_memory_bytes=fixed + chunk_bytes,
         chunk_values=chunk_bytes // BYTES_PER_VALUE,

@@ -138,7 +138,10 @@ class _Cursor:
         return count
 
     def text(self, field: str, limit: int | None = None) -> str:
-        length = self.count(f"length of {field}", 1)
+        # Hundreds of thousands of tokens pass here: no text is built before something is wrong.
+        length = int.from_bytes(self.take(8, field), "little")
+        if length > self.size - self.position:
+            raise self.fail(f"length of {field} is {length}, more than the rest of the file can hold")
         if limit is not None and not 0 < length <= limit:
             raise self.fail(f"length of {field} is {length}, allowed are 1 to {limit}")
         raw = self.take(length, field)
@@ -200,7 +203,7 @@ def _read_array(cursor: _Cursor, key: str, item: ValueType) -> tuple[Any, ...]:
         raise cursor.fail(f"key {key} is an array of arrays, which is not supported")
     if item is ValueType.STRING:
         count = cursor.count(f"length of {key}", 8)
-        return tuple(cursor.text(f"{key}[{index}]") for index in range(count))
+        return tuple(cursor.text(key) for _ in range(count))
     dtype = np.dtype(FORMATS[item])
     count = cursor.count(f"length of {key}", dtype.itemsize)
     values = np.frombuffer(cursor.take(count * dtype.itemsize, f"key {key}"), dtype)

@@ -55,11 +55,10 @@ def predict(
     unified: bool = False,
     flash_attention: bool = True,
 ) -> MemoryPlan:
-    """Predict the memory of serving `model`.
+    """Predict the memory of serving `model`. Raises RequestError when it is no DeepSeek-V4 target.
 
     context_tokens: of all sequences together, shared out unless `unified`. draft_tokens: drafted at most a
     step, by default the drafter's block; every one keeps a copy of the compressor state.
-    Raises RequestError for a file that is no DeepSeek-V4 target.
     """
     if not model.is_target:
         raise RequestError(
@@ -69,7 +68,7 @@ def predict(
     cells = total if unified else align(max(1, total // parallel), CELL_PADDING)
     block = drafter.dspark.block_size if drafter and drafter.dspark else 0
     planes = parallel * (1 + (block if draft_tokens is None else draft_tokens))
-    window = _window_cells(model, cells, ubatch)
+    window = _window_cells(model, cells, ubatch) * _row_bytes(model, "attention.key_length", kv_type)
     return MemoryPlan(
         context_tokens=cells,
         weights_bytes=model.tensor_bytes,
