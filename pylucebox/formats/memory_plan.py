@@ -72,10 +72,7 @@ def predict(
     return MemoryPlan(
         context_tokens=cells,
         weights_bytes=model.tensor_bytes,
-        window_cache_bytes=parallel
-        * model.layers
-        * window
-        * _row_bytes(model, "attention.key_length", kv_type),
+        window_cache_bytes=parallel * model.layers * window,
         compressed_cache_bytes=parallel * _compressed_bytes(model, cells, kv_type),
         compressor_state_bytes=planes * _state_bytes(model),
         drafter_weights_bytes=drafter.tensor_bytes if drafter else 0,
