@@ -1,6 +1,9 @@
 """lucebox convert: a DeepSeek-V4 checkpoint to GGUF files for the server."""
 
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +102,8 @@ def command(
         _print_plans(console, plans)
     else:
         check_disk(plans)
-        _write(console, plans)
+        with _ending_like_interrupt():
+            _write(console, plans)
 
 
 def default_out(source: Path, recipe: str, role: Role) -> Path:
@@ -125,6 +129,19 @@ def _print_plans(console: Console, plans: list[ConversionPlan]) -> None:
             f" memory at most {format_bytes(plan.peak_memory_bytes)}"
         )
     console.result("convert", {"dry_run": True, "files": [plan.as_dict() for plan in plans]})
+
+
+@contextmanager
+def _ending_like_interrupt() -> Iterator[None]:
+    """Treat SIGTERM and a closed terminal like Ctrl-C, so that no partial file stays behind."""
+    old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        for number in old:
+            signal.signal(number, signal.default_int_handler)
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
 
 
 def _write(console: Console, plans: list[ConversionPlan]) -> None:

@@ -120,10 +120,9 @@ def plan_conversion(
     name: str | None = None,
     max_memory_bytes: int | None = None,
 ) -> ConversionPlan:
-    """Decide types, sizes and memory for one output file, from headers and small files only.
+    """Decide types, sizes and memory for one output file. Raises RequestError for what cannot be met.
 
     name: the model's, by default the folder's. max_memory_bytes: upper bound on allocations.
-    Raises RequestError for a checkpoint or request that cannot be met.
     """
     recipe = find_recipe(recipe_name)
     if out.resolve() in {path.resolve() for path in checkpoint.shards}:

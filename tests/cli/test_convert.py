@@ -166,6 +166,21 @@ def test_interrupt_exits_130_and_leaves_nothing(
     assert run(capsys, source)[0] == 130 and list(here.iterdir()) == []
 
 
+def test_sigterm_exits_130_and_leaves_nothing(
+    source: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+    import signal
+
+    def terminate(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(stage, "_verify", terminate)
+    assert run(capsys, source)[0] == 130 and list(here.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_the_thin_script_takes_the_same_words(source: Path, here: Path) -> None:
     import subprocess
     import sys
