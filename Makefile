@@ -6,10 +6,10 @@ READY := $(VENV)/ready$(subst /,-,$(subst $() ,-,$(CURDIR)))
 LUCEBOX := $(BIN)/lucebox
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint format fidelity ci clean
+.PHONY: help setup build demo test lint format fidelity install-check ci clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv --clear $(VENV)
@@ -35,6 +35,9 @@ format: $(READY) ## rewrite Python and overlay sources in the project's style
 
 fidelity: build ## compare every converted type with the shipped references; writes docs/results
 	$(BIN)/python tools/check_fidelity.py
+
+install-check: ## README commands in a clean clone, a moved clone and from a wheel (long)
+	ci/install-check
 
 ci: ## the whole check, as CI runs it
 	ci/run
