@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from pylucebox.core.paths import find_layout
 from pylucebox.formats.rocmfpx import Codec
 
-ROOT = Path(__file__).resolve().parent.parent
-VECTORS = ROOT / "tests/vectors/rocmfpx"
-OVERLAY = ROOT / "ggml_patches/overlay/ggml"
+VECTORS = Path(__file__).resolve().parent / "vectors/rocmfpx"
+OVERLAY = find_layout().patches_dir / "overlay/ggml"
 CODECS = list(Codec.by_id.values())
 SEARCHED = [codec for codec in CODECS if not codec.nearest_scale]
 
