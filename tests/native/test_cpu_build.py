@@ -50,4 +50,12 @@ def test_the_build_is_made_from_this_series(build: BuildReceipt, layout: Layout)
 
 def test_our_git_does_not_leak_into_the_version(build: BuildReceipt) -> None:
     lines = processes.run([build.server_path, "--version"]).lines
-    assert any("11549 (b11549)" in line for line in lines), lines
+    assert any("build 11549, commit b11549" in line for line in lines), lines
+
+
+def test_every_fix_applies_alone_to_the_pristine_tree(build: BuildReceipt, layout: Layout) -> None:
+    """So that it can be offered upstream without the rest of the series."""
+    lock = Lock.load(layout.lock_path)
+    for patch in read_series(layout.patches_dir):
+        if patch.headers.get("Class") == "fix":
+            assert set(patched_files(lock, [patch], layout.pristine_dir)) == set(patch.files)
