@@ -109,6 +109,7 @@ class CodecLibrary:
         self.lib = ctypes.CDLL(str(path))
         self.lib.rocmfpx_codec_of.restype = ctypes.c_void_p
         self.lib.rocmfpx_quantize_with.restype = ctypes.c_size_t
+        self.lib.rocmfpx_quantize_search.restype = ctypes.c_size_t
         self.lib.rocmfpx_engine_works.restype = ctypes.c_bool
         for codec in CODECS:
             getattr(self.lib, f"quantize_{codec.stem}").restype = ctypes.c_size_t
@@ -128,6 +129,11 @@ class CodecLibrary:
         out, arguments = self._rows(codec, x, importance)
         description = ctypes.c_void_p(self.lib.rocmfpx_codec_of(codec.type_id))
         assert self.lib.rocmfpx_quantize_with(description, engine, *arguments) == out.nbytes
+        return out
+
+    def search(self, codec: type[Codec], x: Any, importance: Any = None) -> Any:
+        out, arguments = self._rows(codec, x, importance)
+        assert self.lib.rocmfpx_quantize_search(codec.type_id, *arguments) == out.nbytes
         return out
 
     def quantize_row_ref(self, codec: type[Codec], x: Any) -> Any:

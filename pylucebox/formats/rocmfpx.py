@@ -4,6 +4,7 @@ A block holds 32 weights: packed codes, then one scale byte for each group of 16
 `level[code] * SCALES[byte]`. A format is one subclass of `Codec`; the class statement registers it.
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -81,28 +82,41 @@ class Codec:
         Returns uint8, shape (..., k / 32 * block_bytes). Raises ValueError on any other shape or type.
         Source: quantize_<stem> in ggml-rocmfpx.h; equal byte for byte.
         """
-        _check_rows(x, importance)
+        check_rows(x, importance)
+        return cls.encode_weighted(
+            x, None if importance is None else lambda x: importance_weights(x, importance)
+        )
+
+    @classmethod
+    def encode_weighted(cls, x: Floats, weigh: Callable[[Floats], Floats] | None) -> Bytes:
+        """Encode rows, weighing the squared errors of some rows (n, k) by `weigh` of them, or equally."""
         rows = x.reshape(-1, x.shape[-1])
         blocks_in_row = rows.shape[1] // BLOCK_WEIGHTS
         out = np.empty((rows.shape[0], blocks_in_row, cls.block_bytes()), np.uint8)
         step = max(1, PART_WEIGHTS // max(1, rows.shape[1]))
         for first in range(0, rows.shape[0], step):
             part = rows[first : first + step]
-            weights = None if importance is None else importance_weights(part, importance)
-            out[first : first + step] = cls._encode_part(part, weights).reshape(-1, *out.shape[1:])
+            out[first : first + step] = cls._encode_part(part, weigh).reshape(-1, *out.shape[1:])
         return out.reshape(*x.shape[:-1], blocks_in_row * cls.block_bytes())
 
     @classmethod
-    def _encode_part(cls, x: Floats, weights: Floats | None) -> Bytes:
+    def _encode_part(cls, x: Floats, weigh: Callable[[Floats], Floats] | None) -> Bytes:
         """Blocks, (n_blocks, block_bytes), of some rows. Groups become columns: sums run down rows."""
         columns = np.ascontiguousarray(np.where(np.isfinite(x), x, np.float32(0)).reshape(-1, cls.group).T)
-        weight_columns = None if weights is None else np.ascontiguousarray(weights.reshape(-1, cls.group).T)
-        scale_bytes = fit_scales(cls, columns, weight_columns)
+        weights = None if weigh is None else np.ascontiguousarray(weigh(x).reshape(-1, cls.group).T)
+        scale_bytes = fit_scales(cls, columns, weights)
         with np.errstate(over="ignore"):
             levels = cls.quantise(columns * RECIPROCALS[scale_bytes]).astype(np.int8)
         levels[:, scale_bytes == 0] = 0
-        codes = cls.code_by_level[levels.T.reshape(-1, BLOCK_WEIGHTS).astype(np.intp) + 128]
-        return np.hstack([cls._pack(codes), scale_bytes.reshape(-1, cls.scale_count()).astype(np.uint8)])
+        return cls.pack_blocks(
+            levels.T.reshape(-1, BLOCK_WEIGHTS), scale_bytes.reshape(-1, cls.scale_count())
+        )
+
+    @classmethod
+    def pack_blocks(cls, levels: Levels, scale_bytes: npt.NDArray[np.intp]) -> Bytes:
+        """Blocks (n, block_bytes) of levels (n, 32) that the format has and scale bytes (n, groups)."""
+        codes = cls.code_by_level[levels.astype(np.intp) + 128]
+        return np.hstack([cls._pack(codes), scale_bytes.astype(np.uint8)])
 
     @classmethod
     def _shifts(cls) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
@@ -189,7 +203,8 @@ class Codec:
         return total
 
 
-def _check_rows(x: Floats, importance: Floats | None) -> None:
+def check_rows(x: Floats, importance: Floats | None) -> None:
+    """Raise ValueError unless x is rows of whole blocks and importance has one value for each column."""
     if x.dtype != np.float32 or x.ndim == 0 or x.shape[-1] % BLOCK_WEIGHTS:
         raise ValueError(f"rows are float32, a multiple of {BLOCK_WEIGHTS} long, got {x.dtype} {x.shape}")
     if importance is not None and (importance.dtype != np.float32 or importance.shape != x.shape[-1:]):

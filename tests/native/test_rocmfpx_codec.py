@@ -22,6 +22,7 @@ from rocmfpx_cases import (
 
 from pylucebox.formats.rocmfpx import Codec
 from pylucebox.formats.rocmfpx_fit import SCALE_MAX
+from pylucebox.formats.rocmfpx_search import search_scales
 
 every_type = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 X86 = platform.machine() in ("x86_64", "AMD64")
@@ -143,6 +144,15 @@ def test_fast_engines_equal_the_scalar_one(
         wanted = library.quantize_with(ENGINES["scalar"], codec, x, given)
         got = library.quantize_with(ENGINES[engine], codec, x, given)
         assert not differing_blocks(codec, got, wanted)
+
+
+@every_type
+@pytest.mark.parametrize("kind", KINDS)
+def test_numpy_and_c_agree_on_the_search(library: CodecLibrary, codec: type[Codec], kind: str) -> None:
+    x = random_weights(kind, codec.type_id + 2, RANDOM_ROWS)
+    importance = random_weights(kind, 9, (1, RANDOM_ROWS[1]))[0]
+    for given in (None, importance):
+        assert not differing_blocks(codec, library.search(codec, x, given), search_scales(codec, x, given))
 
 
 @every_type

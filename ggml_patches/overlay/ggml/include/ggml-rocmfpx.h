@@ -112,6 +112,11 @@ ROCMFPX_STATIC_ASSERT(sizeof(block_rocmfp2) == 10, "wrong rocmfp2 block size");
 
 ROCMFPX_TYPES(ROCMFPX_DECLARE)
 
+// As quantize_<stem>, with scales that minimise sum(imatrix * error^2), for type 103 too. Not the reference's
+// bytes, but the same format. type is one of ROCMFPX_TYPES.
+GGML_API size_t rocmfpx_quantize_search(int type, const float * GGML_RESTRICT src, void * GGML_RESTRICT dst,
+                                        int64_t nrows, int64_t n_per_row, const float * imatrix);
+
 #ifdef __cplusplus
 }
 #endif

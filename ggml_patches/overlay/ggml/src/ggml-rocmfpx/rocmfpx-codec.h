@@ -115,6 +115,7 @@ size_t rocmfpx_quantize(const rocmfpx_codec * c, const float * x, void * y, int6
 // NULL where the compiler or the processor lacks the instructions.
 const rocmfpx_steps * rocmfpx_steps_avx2(void);
 const rocmfpx_steps * rocmfpx_steps_avx512(void);
+const rocmfpx_steps * rocmfpx_steps_best(void); // of this machine, never NULL
 
 void rocmfpx_decode_row(const rocmfpx_codec * c, const uint8_t * x, float * y, int64_t k);
 bool rocmfpx_validate(const rocmfpx_codec * c, const uint8_t * data, size_t nbytes);

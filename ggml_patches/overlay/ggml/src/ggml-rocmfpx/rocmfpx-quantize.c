@@ -23,11 +23,13 @@ size_t rocmfpx_quantize_with(const rocmfpx_codec * c, enum rocmfpx_engine engine
     return rocmfpx_encode_rows(c, steps_of(engine), x, (uint8_t *) y, nrows, k, qw);
 }
 
+const rocmfpx_steps * rocmfpx_steps_best(void) {
+    const rocmfpx_steps * steps = rocmfpx_steps_avx512();
+    steps                       = steps ? steps : rocmfpx_steps_avx2();
+    return steps ? steps : &rocmfpx_steps_ref;
+}
+
 size_t rocmfpx_quantize(const rocmfpx_codec * c, const float * x, void * y, int64_t nrows, int64_t k,
                         const float * qw) {
-    enum rocmfpx_engine engine = ROCMFPX_AVX512;
-    while (!rocmfpx_engine_works(engine)) {
-        --engine;
-    }
-    return rocmfpx_quantize_with(c, engine, x, y, nrows, k, qw);
+    return rocmfpx_encode_rows(c, rocmfpx_steps_best(), x, (uint8_t *) y, nrows, k, qw);
 }
