@@ -76,9 +76,13 @@ def codec_sources() -> list[Path]:
     )
 
 
-def compile_codecs(out: Path, *flags: str, extra: tuple[Path, ...] = ()) -> Path:
-    """Compile the codecs with the system's C compiler. Raises AssertionError with its output on failure."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+def system_compiler() -> str | None:
+    return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+
+def compile_codecs(out: Path, *flags: str, extra: tuple[Path, ...] = (), compiler: str | None = None) -> Path:
+    """Compile the codecs, by default with the system's C compiler. A failure shows its output."""
+    compiler = compiler or system_compiler()
     assert compiler, "no C compiler on this machine"
     out.parent.mkdir(parents=True, exist_ok=True)
     (out.parent / "ggml.h").write_text(GGML_H, encoding="utf-8")

@@ -1,7 +1,7 @@
 """Opt-in encoders: the same ROCmFPX formats, other choices than the reference's. Any reader reads them.
 
 `search_scales` minimises the weighted squared error itself, where the reference multiplies importance by a
-guess from the weight's own size. It searches type 103 too; the reference takes the nearest scale and may clip.
+guess from the weight's own size. It searches type 103 too; the reference takes its nearest scale and clips.
 `encode_with_feedback` knows how inputs move together and lets later weights of a row make up for the error of
 earlier ones, as GPTQ does (Frantar et al. 2023, arXiv 2210.17323, algorithm 1).
 """

@@ -17,6 +17,7 @@ from rocmfpx_cases import (
     cases,
     compile_codecs,
     differing_blocks,
+    system_compiler,
     vectors,
 )
 
@@ -34,7 +35,7 @@ KINDS = ["gauss", "spread", "outliers", "ties", "bits"]
 
 @pytest.fixture(scope="module", autouse=True)
 def compiler() -> None:
-    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+    if not system_compiler():
         lacking("native", "a C compiler (cc, gcc or clang)")
 
 
@@ -179,13 +180,26 @@ def test_fused_multiply_add_fails_the_vectors(tmp_path: Path) -> None:
             assert (got != plain.wanted("q")).any(axis=1).all(), codec.name
 
 
+def run_driver(argv: list[str]) -> list[list[str]]:
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [int(line[0]) for line in lines] == sorted(codec.type_id for codec in CODECS)
+    return lines
+
+
 def test_clean_under_address_and_undefined_behaviour_checks(tmp_path: Path) -> None:
     flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *EXACT]
     program = compile_codecs(tmp_path / "sanitized", *flags, extra=(DRIVER,))
-    done = subprocess.run([str(program)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    lines = [list(map(int, line.split())) for line in done.stdout.splitlines()]
-    assert [line[0] for line in lines] == sorted(codec.type_id for codec in CODECS)
-    for _, blocks, invalid, reported in lines:
-        assert blocks == 3 * 45 * 4
-        assert invalid == reported > 1000
+    for _, blocks, invalid, reported, _ in run_driver([str(program)]):
+        assert int(blocks) == 3 * 45 * 4
+        assert int(invalid) == int(reported) > 1000
+
+
+def test_emulated_arm_gives_the_same_bytes(tmp_path: Path) -> None:
+    compiler, emulator = map(shutil.which, ("aarch64-linux-gnu-gcc", "qemu-aarch64-static"))
+    if not compiler or not emulator:
+        lacking("emulation", "aarch64-linux-gnu-gcc and qemu-aarch64-static")
+    here = compile_codecs(tmp_path / "here", *EXACT, extra=(DRIVER,))
+    arm = compile_codecs(tmp_path / "arm", "-static", *EXACT, extra=(DRIVER,), compiler=compiler)
+    assert run_driver([str(emulator), str(arm)]) == run_driver([str(here)])

@@ -105,7 +105,7 @@ size_t rocmfpx_encode_rows(const rocmfpx_codec * c, const rocmfpx_steps * steps,
                            int64_t nrows, int64_t k, const float * qw);
 
 // The ways of this library, all equal bit for bit.
-enum rocmfpx_engine { ROCMFPX_SCALAR, ROCMFPX_AVX2, ROCMFPX_AVX512 };
+enum rocmfpx_engine { ROCMFPX_SCALAR, ROCMFPX_AVX2, ROCMFPX_AVX512, ROCMFPX_NEON };
 bool rocmfpx_engine_works(enum rocmfpx_engine engine);
 size_t rocmfpx_quantize_with(const rocmfpx_codec * c, enum rocmfpx_engine engine, const float * x, void * y,
                              int64_t nrows, int64_t k, const float * qw);
@@ -115,6 +115,7 @@ size_t rocmfpx_quantize(const rocmfpx_codec * c, const float * x, void * y, int6
 // NULL where the compiler or the processor lacks the instructions.
 const rocmfpx_steps * rocmfpx_steps_avx2(void);
 const rocmfpx_steps * rocmfpx_steps_avx512(void);
+const rocmfpx_steps * rocmfpx_steps_neon(void);
 const rocmfpx_steps * rocmfpx_steps_best(void); // of this machine, never NULL
 
 void rocmfpx_decode_row(const rocmfpx_codec * c, const uint8_t * x, float * y, int64_t k);

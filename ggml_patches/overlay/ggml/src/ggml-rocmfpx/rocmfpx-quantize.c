@@ -10,6 +10,8 @@ static const rocmfpx_steps * steps_of(enum rocmfpx_engine engine) {
             return rocmfpx_steps_avx2();
         case ROCMFPX_AVX512:
             return rocmfpx_steps_avx512();
+        case ROCMFPX_NEON:
+            return rocmfpx_steps_neon();
     }
     return NULL;
 }
@@ -24,9 +26,13 @@ size_t rocmfpx_quantize_with(const rocmfpx_codec * c, enum rocmfpx_engine engine
 }
 
 const rocmfpx_steps * rocmfpx_steps_best(void) {
-    const rocmfpx_steps * steps = rocmfpx_steps_avx512();
-    steps                       = steps ? steps : rocmfpx_steps_avx2();
-    return steps ? steps : &rocmfpx_steps_ref;
+    for (int engine = ROCMFPX_NEON; engine > ROCMFPX_SCALAR; --engine) {
+        const rocmfpx_steps * steps = steps_of((enum rocmfpx_engine) engine);
+        if (steps) {
+            return steps;
+        }
+    }
+    return &rocmfpx_steps_ref;
 }
 
 size_t rocmfpx_quantize(const rocmfpx_codec * c, const float * x, void * y, int64_t nrows, int64_t k,
