@@ -12,8 +12,9 @@ import click
 from pylucebox.cli.console import Console, format_bytes
 from pylucebox.cli.options import global_options
 from pylucebox.formats.checkpoint import open_checkpoint
-from pylucebox.formats.convert import ConversionPlan, check_disk, plan_conversion, write_conversion
+from pylucebox.formats.convert import ConversionPlan, plan_conversion, write_conversion
 from pylucebox.formats.ledger import Role
+from pylucebox.formats.output_file import check_disk
 from pylucebox.formats.recipes import RECIPES, find_recipe
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -1,12 +1,8 @@
 """Checkpoint to GGUF: plan from headers, then stream tensor by tensor into NAME.partial, verify, rename."""
 
-import errno
-import fcntl
 import os
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pylucebox.core.errors import IntegrityError, MissingError, RequestError
+from pylucebox.core.errors import IntegrityError, RequestError
 from pylucebox.formats import ds4_keys
 from pylucebox.formats.checkpoint import Checkpoint, open_checkpoint
 from pylucebox.formats.ds4_config import ModelConfig
@@ -22,6 +18,7 @@ from pylucebox.formats.encode_parts import BYTES_PER_VALUE, encode_part_rows, ro
 from pylucebox.formats.gguf_reader import read_header
 from pylucebox.formats.gguf_types import KeyValue, TensorInfo, TensorType, align, build_header
 from pylucebox.formats.ledger import Ledger, OutputTensor, Part, Role, account
+from pylucebox.formats.output_file import check_disk, free_disk, partial_file
 from pylucebox.formats.recipes import Recipe, find_recipe
 from pylucebox.formats.tokenizer import TOKENIZER, tokenizer_keys
 
@@ -32,7 +29,6 @@ MIN_CHUNK_BYTES = 4 << 20
 # Memory of the plan itself, measured: names, shapes and parts a tensor; parsed JSON a tokenizer byte.
 BYTES_PER_TENSOR = 1 << 10
 TOKENIZER_FACTOR = 16
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -145,7 +141,7 @@ def plan_conversion(
         tensors=tensors,
         ledger=ledger,
         size_bytes=len(header) + align(tensors[-1].info.offset + tensors[-1].info.size_bytes),
-        free_disk_bytes=_free_disk(out),
+        free_disk_bytes=free_disk(out),
         peak_memory_bytes=fixed + chunk_bytes,
         chunk_values=chunk_bytes // BYTES_PER_VALUE,
         notes=checkpoint.notes,
@@ -160,26 +156,12 @@ def write_conversion(plan: ConversionPlan, progress: Progress | None = None) -> 
     """
     check_disk([plan])
     warnings: list[str] = []
-    with _partial(plan.out) as (partial, stream):
+    with partial_file(plan.out) as (partial, stream):
         _write_all(plan, stream, progress, warnings)
         stream.flush()
         os.fsync(stream.fileno())
         _verify(plan, partial)
     return ConversionResult(plan.out, plan.size_bytes, len(plan.tensors), tuple(warnings))
-
-
-def check_disk(plans: Sequence[ConversionPlan]) -> None:
-    """Raise MissingError unless all planned files fit on their disks together."""
-    wanted: Counter[int] = Counter()
-    for plan in plans:
-        device = plan.out.absolute().parent.stat().st_dev
-        wanted[device] += plan.size_bytes
-        free = _free_disk(plan.out)
-        if free < wanted[device]:
-            raise MissingError(
-                f"{plan.out}: {wanted[device]} bytes of disk are needed, {free} are free",
-                hint="free some disk space, or write to another disk",
-            )
 
 
 def _place(outputs: tuple[OutputTensor, ...], recipe: Recipe) -> tuple[PlannedTensor, ...]:
@@ -231,55 +213,6 @@ def _chunk_bytes(fixed: int, max_memory_bytes: int | None, tensors: tuple[Planne
             hint=f"give at least {-(-(fixed + least) >> 20)} MiB",
         )
     return min(DEFAULT_CHUNK_BYTES, max_memory_bytes - fixed)
-
-
-def _free_disk(out: Path) -> int:
-    folder = out.absolute().parent
-    if out.is_dir():
-        raise RequestError(f"{out}: is a folder", hint="give the name of the file to write")
-    if not folder.is_dir():
-        raise RequestError(f"{folder}: no such folder", hint="create it, or write elsewhere")
-    return shutil.disk_usage(folder).free
-
-
-@contextmanager
-def _partial(out: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Open NAME.partial for writing; rename it to NAME at the end, remove it on any failure."""
-    partial = out.with_name(out.name + ".partial")
-    try:
-        with _open_alone(partial) as stream:
-            try:
-                yield partial, stream
-                partial.replace(out)
-            except BaseException:
-                partial.unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        if error.errno in DISK_ERRORS:
-            raise MissingError(
-                f"{partial}: the disk is full ({error.strerror})",
-                hint="free some disk space, or write to another disk",
-            ) from error
-        raise MissingError(f"{partial}: cannot be written: {error.strerror or error}") from error
-
-
-def _open_alone(partial: Path) -> BinaryIO:
-    """Open and empty the file, locked: two conversions into one file would mix their data."""
-    stream = os.fdopen(os.open(partial, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not partial.exists() or not os.path.samestat(partial.stat(), os.fstat(stream.fileno())):
-            raise BlockingIOError  # the other one has just finished and renamed it
-        stream.truncate()
-    except BlockingIOError as taken:
-        stream.close()
-        raise RequestError(
-            f"{partial}: another conversion is writing it", hint="wait for it to end"
-        ) from taken
-    except BaseException:
-        stream.close()
-        raise
-    return stream
 
 
 def _write_all(

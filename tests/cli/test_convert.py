@@ -1,6 +1,7 @@
 """lucebox convert: exit code, stdout, JSON, one line of error, nothing left behind."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +151,8 @@ def test_broken_checkpoints(
 def test_full_disk_has_its_own_exit_code(
     source: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = stage.shutil.disk_usage(here)
-    monkeypatch.setattr(stage.shutil, "disk_usage", lambda _: usage._replace(free=100))
+    usage = shutil.disk_usage(here)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
     code, _, err = run(capsys, source)
     assert code == 3 and "bytes of disk are needed, 100 are free" in err and list(here.iterdir()) == []
 

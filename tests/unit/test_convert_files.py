@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -409,8 +410,8 @@ def test_a_file_size_limit_is_reported_like_a_full_disk(
 def test_too_little_disk_is_seen_before_writing(
     small: tuple[Path, dict[str, Stored]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = convert_module.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(convert_module.shutil, "disk_usage", lambda _: usage._replace(free=2_000_000))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2_000_000))
     plans = [
         plan_conversion(open_checkpoint(small[0]), role, "q8_0", tmp_path / f"{role.value}.gguf")
         for role in (Role.TARGET, Role.DRAFTER)
@@ -470,7 +471,7 @@ def test_two_conversions_do_not_share_a_file(small: tuple[Path, dict[str, Stored
     def again(done: int, total: int) -> None:
         if not tried:
             tried.append("")
-            with pytest.raises(RequestError, match="another conversion is writing it"):
+            with pytest.raises(RequestError, match="another command is writing it"):
                 convert(small[0], "bf16", out)
 
     convert(small[0], "q8_0", out, progress=again)
