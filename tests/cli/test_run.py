@@ -159,7 +159,7 @@ def test_without_a_build(lucebox, layout: Layout) -> None:
 
 
 def test_unknown_models(lucebox, tmp_path: Path) -> None:
-    done = lucebox("smal")
+    done = lucebox("mall")
     assert done.code == 3 and "(did you mean small?)" in done.err
     assert lucebox(str(tmp_path / "none.gguf")).code == 1
     (tmp_path / "bad.gguf").write_bytes(b"GGUF")
