@@ -3,7 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,10 +49,15 @@ class Console:
             click.echo(json.dumps({"schema": 1, "command": command, "ok": True, "result": result}))
 
     @contextmanager
-    def bar(self, what: str, unit: str = "", scale: bool = False) -> Iterator["Bar"]:
-        """Show a progress bar on stderr while the block runs; silent when quiet, piped or --no-progress."""
-        hidden = self.quiet > 0 or not self.progress or not sys.stderr.isatty()
-        hidden = hidden or bool(os.environ.get("LUCEBOX_NO_PROGRESS"))
+    def bar(self, what: str, unit: str = "", scale: bool = False) -> Iterator["Bar | Ticks"]:
+        """Show progress on stderr while the block runs: a bar on a terminal, else a line now and then.
+
+        Silent when quiet, with --no-progress or LUCEBOX_NO_PROGRESS.
+        """
+        hidden = self.quiet > 0 or not self.progress or bool(os.environ.get("LUCEBOX_NO_PROGRESS"))
+        if not hidden and not sys.stderr.isatty():
+            yield Ticks(what, self.note)
+            return
         with tqdm(
             desc=what, unit=unit, unit_scale=scale, leave=False, disable=hidden, file=sys.stderr
         ) as inner:
@@ -59,7 +65,7 @@ class Console:
 
 
 class Bar:
-    """A progress callback: call it with (done, total)."""
+    """A progress callback that moves a bar: call it with (done, total)."""
 
     def __init__(self, inner: "tqdm[Any]") -> None:
         self._inner = inner
@@ -67,6 +73,21 @@ class Bar:
     def __call__(self, done: int, total: int) -> None:
         self._inner.total = total
         self._inner.update(done - self._inner.n)
+
+
+class Ticks:
+    """A progress callback for logs: a line at most every TICK_S seconds, so that short steps print none."""
+
+    TICK_S = 15.0
+
+    def __init__(self, what: str, note: Callable[[str], None]) -> None:
+        self._what, self._note, self._last = what, note, time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= self.TICK_S and total:
+            self._last = now
+            self._note(f"{self._what:<10} {100 * done // total} %")
 
 
 def format_seconds(seconds: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pylucebox.cli.card import Plan, Served
-from pylucebox.cli.console import Bar, Console, format_bytes, format_seconds
+from pylucebox.cli.console import Console, format_bytes, format_seconds
 from pylucebox.cli.options import global_options
 from pylucebox.core import paths, processes
 from pylucebox.core.builds import find_build
@@ -271,7 +271,7 @@ def _start(
         return stack.enter_context(start(command, build, layout.runs_dir, timeout_s=timeout_s, on_wait=show))
 
 
-def _waiting_display(console: Console, bar: Bar) -> Callable[[Waiting], None]:
+def _waiting_display(console: Console, bar: Callable[[int, int], None]) -> Callable[[Waiting], None]:
     told_s = 0.0
 
     def show(state: Waiting) -> None:
