@@ -43,6 +43,8 @@ foreach (pair "ggml-base:lucebox_base" "ggml-cpu:lucebox_cpu")
 endforeach()
 target_include_directories(ggml-base PRIVATE ${LUCEBOX_ROOT}/ggml/src)
 
+target_sources(llama PRIVATE ${LUCEBOX_ROOT}/src/lucebox-quantize-policy.cpp)
+
 set_property(TARGET ggml APPEND PROPERTY PUBLIC_HEADER
     ${LUCEBOX_ROOT}/ggml/include/ggml-rocmfpx.h
     ${LUCEBOX_ROOT}/ggml/include/ggml-rocmfpx-types.h)
