@@ -128,7 +128,7 @@ void list_mul_mat(const plan & p, work & w, const ggml_compute_params * params, 
 }
 
 // Columns of MUL_MAT_ID sorted by expert, in token order within one.
-void list_mul_mat_id(const plan & p, work & w, const ggml_tensor * op) {
+void list_mul_mat_id(work & w, const ggml_tensor * op) {
     const ggml_tensor * weights = op->src[0];
     const ggml_tensor * act     = op->src[1];
     const ggml_tensor * ids     = op->src[2];
@@ -227,7 +227,7 @@ void rocmfpx_matmul(const ggml_compute_params * params, ggml_tensor * op) {
     if (!by_expert) {
         list_mul_mat(p, w, params, op);
     } else if (params->ith == 0) {
-        list_mul_mat_id(p, w, op);
+        list_mul_mat_id(w, op);
     }
     if (params->ith == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);

@@ -10,6 +10,10 @@
 #include "rocmfpx-matmul.h"
 #include "traits.h"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace {
 
 ggml_backend_buffer_type_t buffer_type();
@@ -82,11 +86,26 @@ const char * get_name(ggml_backend_buffer_type_t) {
     return "CPU_ROCMFPX";
 }
 
+// Weights are read once a token, in order: with small pages the address look-ups alone cost a third of the speed.
+void advise_huge_pages(ggml_backend_buffer_t buffer) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    constexpr uintptr_t page = 4096;
+    const uintptr_t first = GGML_PAD((uintptr_t) ggml_backend_buffer_get_base(buffer), page);
+    const uintptr_t end   = (uintptr_t) ggml_backend_buffer_get_base(buffer) + ggml_backend_buffer_get_size(buffer);
+    if (end > first) {
+        madvise((void *) first, (end - first) / page * page, MADV_HUGEPAGE); // a wish; refusal changes nothing
+    }
+#else
+    GGML_UNUSED(buffer);
+#endif
+}
+
 ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t buft, size_t size) {
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
     if (buffer == nullptr) {
         return nullptr;
     }
+    advise_huge_pages(buffer);
     buffer->buft              = buft;
     buffer->iface.init_tensor = init_tensor;
     buffer->iface.set_tensor  = set_tensor;

@@ -101,28 +101,37 @@ static void pack_block(int format, const uint8_t * x, uint32_t * column) {
     }
 }
 
-void rocmfpx_pack_band(int format, const uint8_t * rows, int64_t n_blocks, uint8_t * band) {
+// One block of every row; the rows' blocks are `stride` bytes apart.
+static void pack_blocks(int format, const uint8_t * blocks, int64_t stride, uint8_t * scales, uint8_t * lines) {
     const rocmfpx_codec * c = format_codec[format];
     const int code_bytes = rocmfpx_code_bytes(c);
     const int n_scales = rocmfpx_scale_count(c);
-    const int block_bytes = rocmfpx_block_bytes(c);
-    const int n_lines = code_bytes * ROCMFPX_BAND / ROCMFPX_LINE;
-    uint8_t * scales = band + n_blocks * code_bytes * ROCMFPX_BAND;
-
-    for (int64_t b = 0; b < n_blocks; ++b) {
-        uint8_t * lines = band + b * code_bytes * ROCMFPX_BAND;
-        for (int r = 0; r < ROCMFPX_BAND; ++r) {
-            const uint8_t * block = rows + (r * n_blocks + b) * block_bytes;
-            uint32_t column[8];
-            pack_block(format, block, column);
-            for (int i = 0; i < n_lines; ++i) {
-                memcpy(lines + i * ROCMFPX_LINE + 4 * r, &column[i], sizeof(column[i]));
-            }
-            for (int s = 0; s < n_scales; ++s) {
-                const uint8_t scale = block[code_bytes + s];
-                scales[(b * n_scales + s) * ROCMFPX_BAND + r] = scale <= ROCMFPX_SCALE_MAX ? scale : 0;
-            }
+    for (int r = 0; r < ROCMFPX_BAND; ++r) {
+        const uint8_t * block = blocks + r * stride;
+        uint32_t column[8];
+        pack_block(format, block, column);
+        for (int i = 0; i < code_bytes * ROCMFPX_BAND / ROCMFPX_LINE; ++i) {
+            memcpy(lines + i * ROCMFPX_LINE + 4 * r, &column[i], sizeof(column[i]));
         }
+        for (int s = 0; s < n_scales; ++s) {
+            const uint8_t scale = block[code_bytes + s];
+            scales[s * ROCMFPX_BAND + r] = scale <= ROCMFPX_SCALE_MAX ? scale : 0;
+        }
+    }
+}
+
+void rocmfpx_pack_band(int format, const uint8_t * rows, int64_t n_blocks, uint8_t * band) {
+    const rocmfpx_codec * c = format_codec[format];
+    const int block_bytes = rocmfpx_block_bytes(c);
+    const int line_bytes = rocmfpx_code_bytes(c) * ROCMFPX_BAND;
+    const int scale_bytes = rocmfpx_scale_count(c) * ROCMFPX_BAND;
+    for (int64_t first = 0; first < n_blocks; first += ROCMFPX_CHUNK) {
+        const int n = n_blocks - first < ROCMFPX_CHUNK ? (int) (n_blocks - first) : ROCMFPX_CHUNK;
+        for (int b = 0; b < n; ++b) {
+            pack_blocks(format, rows + (first + b) * block_bytes, n_blocks * block_bytes, band + b * scale_bytes,
+                        band + n * scale_bytes + b * line_bytes);
+        }
+        band += n * (scale_bytes + line_bytes);
     }
 }
 

@@ -14,9 +14,10 @@
 #include "ggml-rocmfpx.h"
 
 // -- Repacked weights ------------------------------------------------------------------------------------
-// A band is ROCMFPX_BAND rows of n blocks, of the same size in bytes as the rows it is made from: first the
-// codes of all blocks, then the scales of all blocks, as [block][scale][row] with invalid bytes set to 0.
-// Codes of a block are 64-byte lines. Byte 4 * row + j of a line holds bits of weights 4 * g + j, 0 <= j < 4,
+// A band is ROCMFPX_BAND rows, of the same size in bytes as the rows it is made from. It is one stream, as two
+// halve the speed of reading from memory: chunks of ROCMFPX_CHUNK blocks (the last one may be shorter), each the
+// scales of its blocks, as [block][scale][row] with invalid bytes set to 0, then the codes of its blocks.
+// Whole chunks keep cache lines aligned. Codes of a block are 64-byte lines. Byte 4 * row + j of a line holds bits of weights 4 * g + j, 0 <= j < 4,
 // of that row, where g is a group of four weights, 0 <= g < 8:
 //   fp8   8 lines, line g:                  | level ^ 0x80 : 8 |
 //   fp6   6 lines, x y z of t = 0, 1:       | hi : 2 | level + 31 : 6 |   g = 4t, 4t+1, 4t+2; the three hi make 4t+3
@@ -24,8 +25,9 @@
 //   fp3   3 lines x y z, v = 0, 1, 2:       | hi : 2 | g = v + 3 : 3 | g = v : 3 |   the three hi make g = 6, 7
 //   fp2   2 lines, line v:                  | g = 4v + 3 : 2 | 4v + 2 : 2 | 4v + 1 : 2 | 4v : 2 |
 // where a code of six bits split over three hi fields has bits 0..1 in x, 2..3 in y, 4..5 in z.
-#define ROCMFPX_BAND 16
-#define ROCMFPX_LINE 64
+#define ROCMFPX_BAND  16
+#define ROCMFPX_CHUNK 4
+#define ROCMFPX_LINE  64
 
 // -- Repacked activations --------------------------------------------------------------------------------
 // Kernels multiply unsigned (level + bias) by signed q, so a sum starts at -bias * sum(q). A panel is up to

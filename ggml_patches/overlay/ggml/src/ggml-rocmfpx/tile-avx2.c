@@ -138,54 +138,62 @@ INLINE __m256 add_block(const banded * f, __m256 sum, const __m256i * w, __m256 
     return _mm256_add_ps(sum, _mm256_mul_ps(d, _mm256_add_ps(_mm256_mul_ps(s0, i0), _mm256_mul_ps(s1, i1))));
 }
 
-INLINE void columns(const banded * f, int64_t n_blocks, const uint8_t * codes, const uint8_t * scale,
+// Rows [row, row + parts * ROWS) times n_cols columns.
+INLINE void columns(const banded * f, int64_t n_blocks, const uint8_t * band, int row, const int parts,
                     const rocmfpx_act * panel, int width, const int n_cols, float * out) {
-    __m256 sum[COLUMNS];
+    const int scale_bytes = f->two_scales ? 2 * ROCMFPX_BAND : ROCMFPX_BAND;
+    __m256 sum[ROCMFPX_BAND / ROWS][COLUMNS];
 #pragma GCC unroll 4
-    for (int c = 0; c < n_cols; ++c) {
-        sum[c] = _mm256_setzero_ps();
+    for (int i = 0; i < parts * n_cols; ++i) {
+        sum[i / n_cols][i % n_cols] = _mm256_setzero_ps();
     }
-    for (int64_t b = 0; b < n_blocks; ++b) {
-        __m256i w[8];
-        f->unpack(codes, w);
-        const __m256 s0 = scales(scale);
-        const __m256 s1 = f->two_scales ? scales(scale + ROCMFPX_BAND) : s0;
+    for (int64_t left = n_blocks; left > 0; left -= ROCMFPX_CHUNK) {
+        const int n = left < ROCMFPX_CHUNK ? (int) left : ROCMFPX_CHUNK;
+        const uint8_t * scale = band + row;
+        const uint8_t * codes = band + n * scale_bytes + 4 * row;
+        band += n * (scale_bytes + f->code_bytes * ROCMFPX_BAND);
+        for (int b = 0; b < n; ++b) {
+#pragma GCC unroll 2
+            for (int part = 0; part < parts; ++part) {
+                __m256i w[8];
+                f->unpack(codes + part * 4 * ROWS, w);
+                const __m256 s0 = scales(scale + part * ROWS);
+                const __m256 s1 = f->two_scales ? scales(scale + ROCMFPX_BAND + part * ROWS) : s0;
 #pragma GCC unroll 4
-        for (int c = 0; c < n_cols; ++c) {
-            sum[c] = add_block(f, sum[c], w, s0, s1, panel + c);
+                for (int c = 0; c < n_cols; ++c) {
+                    sum[part][c] = add_block(f, sum[part][c], w, s0, s1, panel + c);
+                }
+            }
+            codes += f->code_bytes * ROCMFPX_BAND;
+            scale += scale_bytes;
+            panel += width;
         }
-        codes += f->code_bytes * ROCMFPX_BAND;
-        scale += f->two_scales ? 2 * ROCMFPX_BAND : ROCMFPX_BAND;
-        panel += width;
     }
 #pragma GCC unroll 4
-    for (int c = 0; c < n_cols; ++c) {
-        _mm256_storeu_ps(out + c * ROCMFPX_BAND, sum[c]);
+    for (int i = 0; i < parts * n_cols; ++i) {
+        _mm256_storeu_ps(out + i % n_cols * ROCMFPX_BAND + row + i / n_cols * ROWS, sum[i / n_cols][i % n_cols]);
     }
 }
 
-#define COLUMNS_CASE(n) case n: columns(&f, n_blocks, codes, scale, panel + c, width, n, out + c * ROCMFPX_BAND); break;
+// Few columns read the band once, as decoding from memory must; more keep their sums in registers instead.
+#define WHOLE_BAND(n) case n: columns(&f, n_blocks, band, 0, ROCMFPX_BAND / ROWS, panel, width, n, out); return;
+#define PART_OF_BAND(n)                                                                      \
+    for (int row = 0; row < ROCMFPX_BAND; row += ROWS) {                                     \
+        columns(&f, n_blocks, band, row, 1, panel, width, n, out);                           \
+    }
 
-#define DEFINE_TILE(stem, bytes, groups, two, first_scale)                                                      \
-    AVX2 static void tile_##stem(int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel,             \
-                                 int width, int n_cols, float * out) {                                          \
-        const banded f = { bytes, groups, two, first_scale, unpack_##stem };                                    \
-        const uint8_t * codes = band;                                                                           \
-        const uint8_t * scale = band + n_blocks * bytes * ROCMFPX_BAND;                                         \
-        for (int half = 0; half < 2; ++half) {                                                                  \
-            for (int c = 0; c < n_cols; c += COLUMNS) {                                                         \
-                switch (n_cols - c) {                                                                           \
-                    COLUMNS_CASE(1)                                                                             \
-                    COLUMNS_CASE(2)                                                                             \
-                    COLUMNS_CASE(3)                                                                             \
-                    default: columns(&f, n_blocks, codes, scale, panel + c, width, COLUMNS,                     \
-                                     out + c * ROCMFPX_BAND);                                                   \
-                }                                                                                               \
-            }                                                                                                   \
-            codes += ROCMFPX_LINE / 2;                                                                          \
-            scale += ROWS;                                                                                      \
-            out += ROWS;                                                                                        \
-        }                                                                                                       \
+#define DEFINE_TILE(stem, bytes, groups, two, first_scale)                                               \
+    AVX2 static void tile_##stem(int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel,      \
+                                 int width, int n_cols, float * out) {                                   \
+        const banded f = { bytes, groups, two, first_scale, unpack_##stem };                             \
+        for (; n_cols > 0; n_cols -= COLUMNS, panel += COLUMNS, out += COLUMNS * ROCMFPX_BAND) {         \
+            switch (n_cols) {                                                                            \
+                WHOLE_BAND(1)                                                                            \
+                WHOLE_BAND(2)                                                                            \
+                case 3: PART_OF_BAND(3) return;                                                          \
+                default: PART_OF_BAND(COLUMNS)                                                           \
+            }                                                                                            \
+        }                                                                                                \
     }
 
 // Products of one group are at most 2 * 128 * (largest level + bias).

@@ -127,25 +127,30 @@ INLINE __m512 add_block(const banded * f, __m512 sum, const __m512i * w, __m512 
 
 INLINE void columns(const banded * f, int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel, int width,
                     const int n_cols, float * out) {
-    const uint8_t * codes = band;
-    const uint8_t * scale = band + n_blocks * f->code_bytes * ROCMFPX_BAND;
+    const int scale_bytes = f->two_scales ? 2 * ROCMFPX_BAND : ROCMFPX_BAND;
     __m512 sum[ROCMFPX_PANEL];
 #pragma GCC unroll 16
     for (int c = 0; c < n_cols; ++c) {
         sum[c] = _mm512_setzero_ps();
     }
-    for (int64_t b = 0; b < n_blocks; ++b) {
-        __m512i w[8];
-        f->unpack(codes, w);
-        const __m512 s0 = scales(scale);
-        const __m512 s1 = f->two_scales ? scales(scale + ROCMFPX_BAND) : s0;
+    for (int64_t left = n_blocks; left > 0; left -= ROCMFPX_CHUNK) {
+        const int n = left < ROCMFPX_CHUNK ? (int) left : ROCMFPX_CHUNK;
+        const uint8_t * scale = band;
+        const uint8_t * codes = band + n * scale_bytes;
+        for (int b = 0; b < n; ++b) {
+            __m512i w[8];
+            f->unpack(codes, w);
+            const __m512 s0 = scales(scale);
+            const __m512 s1 = f->two_scales ? scales(scale + ROCMFPX_BAND) : s0;
 #pragma GCC unroll 16
-        for (int c = 0; c < n_cols; ++c) {
-            sum[c] = add_block(f, sum[c], w, s0, s1, panel + c);
+            for (int c = 0; c < n_cols; ++c) {
+                sum[c] = add_block(f, sum[c], w, s0, s1, panel + c);
+            }
+            codes += f->code_bytes * ROCMFPX_BAND;
+            scale += scale_bytes;
+            panel += width;
         }
-        codes += f->code_bytes * ROCMFPX_BAND;
-        scale += f->two_scales ? 2 * ROCMFPX_BAND : ROCMFPX_BAND;
-        panel += width;
+        band = codes;
     }
 #pragma GCC unroll 16
     for (int c = 0; c < n_cols; ++c) {

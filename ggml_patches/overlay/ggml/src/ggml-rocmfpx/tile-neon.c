@@ -114,56 +114,66 @@ INLINE float32x4_t add_block(const banded * f, float32x4_t sum, const uint8x16_t
     return vaddq_f32(sum, vmulq_n_f32(vaddq_f32(vmulq_f32(s0, i0), vmulq_f32(s1, i1)), a->d));
 }
 
-INLINE void columns(const banded * f, int64_t n_blocks, const uint8_t * codes, const uint8_t * scale,
+// Rows [row, row + parts * ROWS) times n_cols columns.
+INLINE void columns(const banded * f, int64_t n_blocks, const uint8_t * band, int row, const int parts,
                     const rocmfpx_act * panel, int width, const int n_cols, float * out) {
-    float32x4_t sum[COLUMNS];
-    for (int c = 0; c < n_cols; ++c) {
-        sum[c] = vdupq_n_f32(0.0f);
-    }
-    for (int64_t b = 0; b < n_blocks; ++b) {
-        uint8x16_t w[8];
-        f->unpack(codes, w);
-        const float32x4_t s0 = scales(scale);
-        const float32x4_t s1 = f->two_scales ? scales(scale + ROCMFPX_BAND) : s0;
+    const int scale_bytes = f->two_scales ? 2 * ROCMFPX_BAND : ROCMFPX_BAND;
+    float32x4_t sum[ROCMFPX_BAND / ROWS][COLUMNS];
 #pragma GCC unroll 8
-        for (int c = 0; c < n_cols; ++c) {
-            sum[c] = add_block(f, sum[c], w, s0, s1, panel + c);
-        }
-        codes += f->code_bytes * ROCMFPX_BAND;
-        scale += f->two_scales ? 2 * ROCMFPX_BAND : ROCMFPX_BAND;
-        panel += width;
+    for (int i = 0; i < parts * n_cols; ++i) {
+        sum[i / n_cols][i % n_cols] = vdupq_n_f32(0.0f);
     }
-    for (int c = 0; c < n_cols; ++c) {
-        vst1q_f32(out + c * ROCMFPX_BAND, sum[c]);
+    for (int64_t left = n_blocks; left > 0; left -= ROCMFPX_CHUNK) {
+        const int n = left < ROCMFPX_CHUNK ? (int) left : ROCMFPX_CHUNK;
+        const uint8_t * scale = band + row;
+        const uint8_t * codes = band + n * scale_bytes + 4 * row;
+        band += n * (scale_bytes + f->code_bytes * ROCMFPX_BAND);
+        for (int b = 0; b < n; ++b) {
+#pragma GCC unroll 4
+            for (int part = 0; part < parts; ++part) {
+                uint8x16_t w[8];
+                f->unpack(codes + part * 4 * ROWS, w);
+                const float32x4_t s0 = scales(scale + part * ROWS);
+                const float32x4_t s1 = f->two_scales ? scales(scale + ROCMFPX_BAND + part * ROWS) : s0;
+#pragma GCC unroll 8
+                for (int c = 0; c < n_cols; ++c) {
+                    sum[part][c] = add_block(f, sum[part][c], w, s0, s1, panel + c);
+                }
+            }
+            codes += f->code_bytes * ROCMFPX_BAND;
+            scale += scale_bytes;
+            panel += width;
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < parts * n_cols; ++i) {
+        vst1q_f32(out + i % n_cols * ROCMFPX_BAND + row + i / n_cols * ROWS, sum[i / n_cols][i % n_cols]);
     }
 }
 
-#define COLUMNS_CASE(n) case n: columns(&f, n_blocks, codes, scale, panel + c, width, n, out + c * ROCMFPX_BAND); break;
+// Few columns read the band once, as decoding from memory must; more keep their sums in registers instead.
+#define WHOLE_BAND(n) case n: columns(&f, n_blocks, band, 0, ROCMFPX_BAND / ROWS, panel, width, n, out); return;
+#define PART_OF_BAND(n)                                                                      \
+    for (int row = 0; row < ROCMFPX_BAND; row += ROWS) {                                     \
+        columns(&f, n_blocks, band, row, 1, panel, width, n, out);                           \
+    }
 
-#define DEFINE_TILE(stem, bytes, starts, two, first_scale)                                                      \
-    NEON static void tile_##stem(int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel,             \
-                                 int width, int n_cols, float * out) {                                          \
-        const banded f = { bytes, starts, two, first_scale, unpack_##stem };                                    \
-        const uint8_t * codes = band;                                                                           \
-        const uint8_t * scale = band + n_blocks * bytes * ROCMFPX_BAND;                                         \
-        for (int row = 0; row < ROCMFPX_BAND; row += ROWS) {                                                    \
-            for (int c = 0; c < n_cols; c += COLUMNS) {                                                         \
-                switch (n_cols - c) {                                                                           \
-                    COLUMNS_CASE(1)                                                                             \
-                    COLUMNS_CASE(2)                                                                             \
-                    COLUMNS_CASE(3)                                                                             \
-                    COLUMNS_CASE(4)                                                                             \
-                    COLUMNS_CASE(5)                                                                             \
-                    COLUMNS_CASE(6)                                                                             \
-                    COLUMNS_CASE(7)                                                                             \
-                    default: columns(&f, n_blocks, codes, scale, panel + c, width, COLUMNS,                     \
-                                     out + c * ROCMFPX_BAND);                                                   \
-                }                                                                                               \
-            }                                                                                                   \
-            codes += 4 * ROWS;                                                                                  \
-            scale += ROWS;                                                                                      \
-            out += ROWS;                                                                                        \
-        }                                                                                                       \
+#define DEFINE_TILE(stem, bytes, starts, two, first_scale)                                               \
+    NEON static void tile_##stem(int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel,      \
+                                 int width, int n_cols, float * out) {                                   \
+        const banded f = { bytes, starts, two, first_scale, unpack_##stem };                             \
+        for (; n_cols > 0; n_cols -= COLUMNS, panel += COLUMNS, out += COLUMNS * ROCMFPX_BAND) {         \
+            switch (n_cols) {                                                                            \
+                WHOLE_BAND(1)                                                                            \
+                WHOLE_BAND(2)                                                                            \
+                case 3: PART_OF_BAND(3) return;                                                          \
+                case 4: PART_OF_BAND(4) return;                                                          \
+                case 5: PART_OF_BAND(5) return;                                                          \
+                case 6: PART_OF_BAND(6) return;                                                          \
+                case 7: PART_OF_BAND(7) return;                                                          \
+                default: PART_OF_BAND(COLUMNS)                                                           \
+            }                                                                                            \
+        }                                                                                                \
     }
 
 #define unpack_fp4_fast unpack_fp4
