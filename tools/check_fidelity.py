@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pylucebox.core.builds import find_build
-from pylucebox.core.errors import GateError, LuceboxError
+from pylucebox.core.errors import GateError, IntegrityError, LuceboxError
 from pylucebox.core.paths import PACKAGE_DIR, find_layout
 from pylucebox.core.receipts import BuildReceipt
 from pylucebox.formats.convert import convert
@@ -267,6 +267,8 @@ def main() -> int:
         bench = Bench(build, Path(folder), layout.runs_dir, prompts)
         with ThreadPoolExecutor(describe_machine().cores) as pool:
             outcomes = list(pool.map(bench.serve, runs))
+    if find_build(layout, arguments.target).id != build.id:
+        raise IntegrityError("the build changed while it was measured", hint="run it again")
     checked = gates({outcome.run: outcome for outcome in outcomes})
     result = as_dict(build, outcomes, checked)
     write(arguments.out, result)
