@@ -31,7 +31,8 @@ from pylucebox.formats.gguf_types import (
     string,
     string_array,
 )
-from pylucebox.formats.rocmfpx import Codec
+from pylucebox.formats.rocmfpx import Codec, RocmFp2
+from pylucebox.formats.rocmfpx_dialect import DIALECT_KEY, Dialect
 
 TRUE_RATIOS = [0, 0, *(4 if i % 2 == 0 else 128 for i in range(2, 43))]
 
@@ -203,6 +204,8 @@ def write_fixture(path: Path, config: ModelConfig, types: Types, seed: int, name
         size_bytes = math.prod(t.shape[:-1]) * t.type.row_bytes(t.shape[-1])
         infos.append(TensorInfo(t.name, t.shape, t.type, size_bytes))
     keys = [string("general.name", name), *target_keys(config), *tokenizer(config.vocab_size)]
+    if any(t.type.id == RocmFp2.type_id for t in tensors):
+        keys.append(string(DIALECT_KEY, Dialect.A))
     part = path.with_name(path.name + ".partial")
     try:
         with part.open("wb") as out:

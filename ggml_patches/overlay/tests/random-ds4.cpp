@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <strings.h>
@@ -54,12 +55,12 @@ struct model_builder {
     const random_ds4_types & types;
     uint64_t seed;
     ring_stream & stream;
-    ggml_context_ptr ctx;
-    gguf_context_ptr header;
-    std::string prefix;
-    std::string error;
+    ggml_context_ptr ctx{};
+    gguf_context_ptr header{};
+    std::string prefix{};
+    std::string error{};
 
-    std::map<std::pair<ggml_type, int64_t>, const bytes *> pools; // by type and row length
+    std::map<std::pair<ggml_type, int64_t>, const bytes *> pools{}; // by type and row length
 
     void add(const char * suffix, tensor_kind kind, ggml_type type, std::array<int64_t, 3> ne);
 
@@ -314,9 +315,9 @@ FILE * random_ds4_open(const random_ds4_shape & shape, const random_ds4_types & 
     }
     auto stream                   = std::make_unique<ring_stream>();
     const ggml_init_params params = {(64 * shape.ratios.size() + 64) * ggml_tensor_overhead(), nullptr, true};
-    model_builder b               = {
-        shape, types, seed, *stream, ggml_context_ptr(ggml_init(params)), gguf_context_ptr(gguf_init_empty()),
-        "",    "",    {}};
+    model_builder b               = {shape, types, seed, *stream};
+    b.ctx.reset(ggml_init(params));
+    b.header.reset(gguf_init_empty());
     add_keys(b.header.get(), shape);
     add_tensors(b);
     if (!b.error.empty()) {
@@ -324,6 +325,11 @@ FILE * random_ds4_open(const random_ds4_shape & shape, const random_ds4_types & 
         return nullptr;
     }
 
+    for (const ggml_type type : {types.gate_up, types.down, types.dense, types.embedding}) {
+        if (strcmp(ggml_type_name(type), "q2_0_rocmfp2") == 0) { // other programs give its id other meanings
+            gguf_set_val_str(b.header.get(), "lucebox.rocmfp2.dialect", "A");
+        }
+    }
     bytes * header = stream->new_ring(gguf_get_meta_size(b.header.get()));
     gguf_get_meta_data(b.header.get(), header->data());
     for (size_t i = 0; i < stream->parts.size(); i++) {
