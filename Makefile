@@ -33,7 +33,7 @@ lint: $(READY) ## style, types, import rules, patch headers, spelling
 format: $(READY) ## rewrite Python and overlay sources in the project's style
 	$(BIN)/python tools/lint.py --fix
 
-fidelity: build ## compare every converted type with the shipped references; writes docs/results
+fidelity: build ## compare every converted type with the shipped references; writes docs/fidelity
 	$(BIN)/python tools/check_fidelity.py
 
 install-check: ## README commands in a clean clone, a moved clone and from a wheel (long)

@@ -1,6 +1,6 @@
 """Hold every output type of the converter against the shipped references of tiny-ds4: `make fidelity`.
 
-Writes docs/results/tiny-ds4-TARGET.json and .md, and exits 7 when a gate falls short.
+Writes docs/fidelity/tiny-ds4-TARGET.json and .md, and exits 7 when a gate falls short.
 """
 
 import argparse
@@ -252,7 +252,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--target", default="cpu", help="build to check")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs/results", help="folder for the result files")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/fidelity", help="folder for the result files")
     parser.add_argument("--prompts", type=int, default=50, help="of each set")
     arguments = parser.parse_args()
     layout = find_layout()
