@@ -15,7 +15,7 @@ from pylucebox.formats.rocmfpx_fit import RECIPROCALS, SCALES, fit_scales
 Doubles = npt.NDArray[np.float64]
 
 # Added to the diagonal of the second moments, as a share of its mean. Less trusts a small sample too far.
-DAMPING = 0.1
+DAMPING = 1.0
 
 
 def search_scales(codec: type[Codec], x: Floats, importance: Floats | None = None) -> Bytes:
