@@ -118,6 +118,13 @@ class Client:
         except requests.RequestException:
             return False
 
+    def has_page(self) -> bool:
+        """Tell whether a browser would be shown something: a build may leave the web page out."""
+        try:
+            return self._session.get(f"{self.url}/", timeout=5).status_code == 200
+        except requests.RequestException:
+            return False
+
     def props(self) -> dict[str, Any]:
         """Return /props: model path, file type, context length, chat template."""
         return self._json("GET", "/props")
