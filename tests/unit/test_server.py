@@ -118,7 +118,7 @@ def test_a_server_that_ends_while_loading(command: ServerCommand, tmp_path: Path
 def test_a_server_that_never_gets_ready(command: ServerCommand, tmp_path: Path, plan) -> None:
     plan(load_s=60)
     with (
-        pytest.raises(ServerError, match="not ready after 0.4 s") as caught,
+        pytest.raises(ServerError, match=r"not ready after 0\.4 s") as caught,
         start(command, RECEIPT, tmp_path / "runs", timeout_s=0.4),
     ):
         pytest.fail("never ready")
