@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from pylucebox.core.errors import IntegrityError, RequestError
 from pylucebox.formats import ds4_keys
 from pylucebox.formats.checkpoint import Checkpoint, open_checkpoint
-from pylucebox.formats.ds4_config import ModelConfig
-from pylucebox.formats.encode_parts import BYTES_PER_VALUE, encode_part_rows, row_values
+from pylucebox.formats.encode_parts import BYTES_PER_VALUE, Rows, encode_part_rows, row_values
+from pylucebox.formats.encoding import Encoding
 from pylucebox.formats.gguf_reader import read_header
 from pylucebox.formats.gguf_types import KeyValue, TensorInfo, TensorType, align, build_header
-from pylucebox.formats.ledger import Ledger, OutputTensor, Part, Role, account
+from pylucebox.formats.imatrix import Importance
+from pylucebox.formats.ledger import Ledger, OutputTensor, Role, account
 from pylucebox.formats.output_file import check_disk, free_disk, partial_file
 from pylucebox.formats.recipes import Recipe, find_recipe
 from pylucebox.formats.tokenizer import TOKENIZER, tokenizer_keys
@@ -54,6 +55,7 @@ class ConversionPlan:
     checkpoint: Checkpoint
     role: Role
     recipe: Recipe
+    encoding: Encoding
     out: Path
     header: bytes
     tensors: tuple[PlannedTensor, ...]
@@ -115,27 +117,37 @@ def plan_conversion(
     *,
     name: str | None = None,
     max_memory_bytes: int | None = None,
+    encoding: Encoding | None = None,
+    is_pure: bool = False,
 ) -> ConversionPlan:
     """Decide types, sizes and memory for one output file. Raises RequestError for what cannot be met.
 
-    name: the model's, by default the folder's. max_memory_bytes: upper bound on allocations.
+    name: the model's, by default the folder's. max_memory_bytes: upper bound on allocations. is_pure: see
+    find_recipe.
     """
-    recipe = find_recipe(recipe_name)
+    recipe, encoding = find_recipe(recipe_name, is_pure), encoding or Encoding()
     if out.resolve() in {path.resolve() for path in checkpoint.shards}:
         raise RequestError(f"{out}: is part of the checkpoint", hint="write to another file")
     ledger = account(checkpoint, role)
-    tensors = _place(ledger.outputs, recipe)
+    types = encoding.choose_types(
+        ledger.outputs, recipe, _layers(checkpoint, role), checkpoint.config.n_routed_experts
+    )
+    tensors = _place(ledger.outputs, types)
     header = build_header(
         ds4_keys.DRAFTER_ARCHITECTURE if role is Role.DRAFTER else ds4_keys.TARGET_ARCHITECTURE,
-        _keys(checkpoint, role, recipe, ledger, name or checkpoint.folder.resolve().name),
+        [
+            *_keys(checkpoint, role, recipe, ledger, name or checkpoint.folder.resolve().name),
+            *encoding.keys(types),
+        ],
         [t.info for t in tensors],
     )
-    fixed = _fixed_memory(checkpoint, header)
+    fixed = _fixed_memory(checkpoint, header) + encoding.memory_bytes
     chunk_bytes = _chunk_bytes(fixed, max_memory_bytes, tensors)
     return ConversionPlan(
         checkpoint=checkpoint,
         role=role,
         recipe=recipe,
+        encoding=encoding,
         out=out,
         header=header,
         tensors=tensors,
@@ -144,7 +156,7 @@ def plan_conversion(
         free_disk_bytes=free_disk(out),
         peak_memory_bytes=fixed + chunk_bytes,
         chunk_values=chunk_bytes // BYTES_PER_VALUE,
-        notes=checkpoint.notes,
+        notes=(*checkpoint.notes, *encoding.notes(types)),
     )
 
 
@@ -164,11 +176,18 @@ def write_conversion(plan: ConversionPlan, progress: Progress | None = None) -> 
     return ConversionResult(plan.out, plan.size_bytes, len(plan.tensors), tuple(warnings))
 
 
-def _place(outputs: tuple[OutputTensor, ...], recipe: Recipe) -> tuple[PlannedTensor, ...]:
+def _layers(checkpoint: Checkpoint, role: Role) -> int:
+    """Return the blocks of the file's model, as its block_count says."""
+    if role is Role.DRAFTER:
+        return checkpoint.draft_stages
+    return checkpoint.config.num_hidden_layers + (role is Role.MTP)
+
+
+def _place(outputs: tuple[OutputTensor, ...], types: dict[str, TensorType]) -> tuple[PlannedTensor, ...]:
     offset = 0
     placed: list[PlannedTensor] = []
     for output in outputs:
-        kind = recipe.type_for(output.rule, output.stored_dtype)
+        kind = types[output.name]
         try:
             row_bytes = kind.row_bytes(output.shape[-1])
         except ValueError as bad:
@@ -232,26 +251,32 @@ def _write_all(
 
 
 def _chunks(plan: ConversionPlan, tensor: PlannedTensor, warnings: list[str]) -> Iterator[NDArray[np.uint8]]:
-    config = plan.checkpoint.config
     parts = tensor.source.parts
+    importance = plan.encoding.importance_of(tensor.source, tensor.type)
+    first = 0
     for group in [parts] if tensor.source.beside else [(part,) for part in parts]:
-        rows = group[0].weight.rows
+        count = group[0].weight.rows
         step = max(1, plan.chunk_values // sum(part.columns for part in group))
-        for start in range(0, rows, step):
-            stop = min(rows, start + step)
-            encoded = [_encode(part, tensor, config, start, stop, warnings) for part in group]
-            yield encoded[0] if len(encoded) == 1 else np.hstack(encoded)
+        for start in range(0, count, step):
+            rows = Rows(group, start, min(count, start + step), first + start)
+            yield _encode(plan, rows, tensor, importance, warnings)
+        first += count
 
 
 def _encode(
-    part: Part, tensor: PlannedTensor, config: ModelConfig, start: int, stop: int, warnings: list[str]
+    plan: ConversionPlan,
+    rows: Rows,
+    tensor: PlannedTensor,
+    importance: Importance | None,
+    warnings: list[str],
 ) -> NDArray[np.uint8]:
     try:
-        return encode_part_rows(part, tensor, config, start, stop, warnings)
+        return encode_part_rows(
+            rows, tensor, plan.checkpoint.config, plan.encoding.encoder, importance, warnings
+        )
     except ValueError as bad:
-        raise RequestError(
-            f"{part.weight.path}: tensor {part.weight.name} {bad}", hint="fetch the file again"
-        ) from bad
+        weight = rows.parts[0].weight
+        raise RequestError(f"{weight.path}: tensor {weight.name} {bad}", hint="fetch the file again") from bad
 
 
 def _verify(plan: ConversionPlan, partial: Path) -> None:

@@ -1,13 +1,16 @@
 """Rows of a stored tensor to bytes of the output type, by the way that changes no value needlessly."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pylucebox.formats.ds4_config import ModelConfig
-from pylucebox.formats.encoders import encode_rows
+from pylucebox.formats.encoders import RowEncoder
 from pylucebox.formats.gguf_types import TensorType
+from pylucebox.formats.imatrix import Importance
 from pylucebox.formats.ledger import OutputTensor, Part
 from pylucebox.formats.number_formats import (
     Codes,
@@ -38,20 +41,41 @@ def row_values(output: OutputTensor) -> int:
     return max(part.columns for part in output.parts)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows `start` to `stop` of parts that lie beside each other; `first` counts them in the whole tensor."""
+
+    parts: Sequence[Part]
+    start: int
+    stop: int
+    first: int
+
+
 def encode_part_rows(
-    part: Part, tensor: Typed, config: ModelConfig, start: int, stop: int, warnings: list[str]
+    rows: Rows,
+    tensor: Typed,
+    config: ModelConfig,
+    encoder: RowEncoder,
+    importance: Importance | None,
+    warnings: list[str],
 ) -> NDArray[Any]:
-    """Return the bytes of rows `start` to `stop` of one part, uint8, shape (rows, bytes a row).
+    """Return the bytes of some rows, uint8, shape (rows, bytes a row).
 
     Raises ValueError for values that are not numbers, do not fit the type, or are no expert ids.
     """
+    start, stop, part = rows.start, rows.stop, rows.parts[0]
     if tensor.type.name == "I32":
         return _encode_ids(part, config, start, stop, warnings)
     if part.weight.dtype == "I8" and tensor.type.name == "MXFP4":
         assert part.scale is not None
         return repack_fp4_as_mxfp4(read_rows(part.weight, start, stop), read_rows(part.scale, start, stop))
-    values = decode_part_rows(part, config, start, stop)
-    return encode_rows(values, tensor.type)
+    decoded = [decode_part_rows(part, config, start, stop) for part in rows.parts]
+    values = decoded[0] if len(decoded) == 1 else np.hstack(decoded)
+    if importance is None:
+        return encoder.encode(values, tensor.type, None)
+    pieces = importance.pieces(rows.first, stop - start)
+    encoded = [encoder.encode(values[some], tensor.type, columns) for some, columns in pieces]
+    return encoded[0] if len(encoded) == 1 else np.concatenate(encoded)
 
 
 def decode_part_rows(part: Part, config: ModelConfig, start: int, stop: int) -> Floats:

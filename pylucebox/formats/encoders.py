@@ -1,12 +1,15 @@
 """Encoders: float32 rows to the bytes of one ggml type. A new type is one subclass."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from pylucebox.formats.gguf_types import TYPES, TensorType
 from pylucebox.formats.number_formats import Codes, Floats, round_to_bf16
+from pylucebox.formats.rocmfpx import Codec
+from pylucebox.formats.rocmfpx_search import search_scales
 
 ENCODERS: dict[str, "Encoder"] = {}
 
@@ -34,10 +37,44 @@ class Encoder(ABC):
         """
 
 
+class RowEncoder(Protocol):
+    """Encodes rows into many types. search: the opt-in encoder for the ROCmFPX types."""
+
+    @property
+    def search(self) -> bool: ...
+    def can_encode(self, kind: TensorType) -> bool: ...
+    def encode(self, values: Floats, kind: TensorType, importance: Floats | None) -> Codes:
+        """Return uint8 (rows, bytes a row) for finite float32 (rows, columns).
+
+        importance: float32 (columns,), or None. Raises ValueError when a value does not fit the type.
+        """
+
+
+@dataclass(frozen=True)
+class NumpyEncoder:
+    """The encoders of this file; those of a build are faster and know more types, with the same bytes."""
+
+    search: bool = False
+
+    @staticmethod
+    def is_rocmfpx(kind: TensorType) -> bool:
+        return kind.id in Codec.by_id
+
+    def can_encode(self, kind: TensorType) -> bool:
+        return kind.name in ENCODERS or self.is_rocmfpx(kind)
+
+    def encode(self, values: Floats, kind: TensorType, importance: Floats | None = None) -> Codes:
+        """See RowEncoder.encode. Types of upstream make no use of the importance, as in ggml."""
+        kind.row_bytes(values.shape[1])
+        codec = Codec.by_id.get(kind.id)
+        if codec is None:
+            return ENCODERS[kind.name].encode(values)
+        return search_scales(codec, values, importance) if self.search else codec.encode(values, importance)
+
+
 def encode_rows(values: Floats, kind: TensorType) -> Codes:
-    """Encode float32 rows as `kind`; see Encoder.encode. Raises ValueError for a wrong row length."""
-    kind.row_bytes(values.shape[1])
-    return ENCODERS[kind.name].encode(values)
+    """Encode float32 rows as `kind`; see RowEncoder.encode. Raises ValueError for a wrong row length."""
+    return NumpyEncoder().encode(values, kind)
 
 
 def _bytes(rows: np.ndarray) -> Codes:

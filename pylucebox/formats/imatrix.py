@@ -5,7 +5,7 @@ Stacked experts have a slice each. Values are what llama-quantize hands to the e
 expert that no input reached.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,9 +91,19 @@ class ImportanceMatrix:
             )
         return slices
 
-    def unseen(self, name: str) -> int:
-        """Return how many experts of `name` no input reached."""
-        return int((self._read(self.entries[name][1]) < 0.5).sum())
+    def gaps(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Say in sentences which of these tensors have no entry, and how many experts no input reached."""
+        missing = [name for name in names if name not in self.entries]
+        unseen = {n: int((self._read(self.entries[n][1]) < 0.5).sum()) for n in names if n in self.entries}
+        found = []
+        if missing:
+            found.append(f"{self.path}: no entry for {len(missing)} matrices, such as {missing[0]}")
+        if total := sum(unseen.values()):
+            worst = max(unseen, key=lambda name: unseen[name])
+            found.append(
+                f"{self.path}: {total} experts saw no text, {unseen[worst]} of {worst}: more of it helps"
+            )
+        return tuple(found)
 
     def _read(self, tensor: TensorInfo) -> Floats:
         with self.path.open("rb") as stream:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pylucebox.core.errors import RequestError
 from pylucebox.formats.gguf_reader import GgufHeader, read_header
+from pylucebox.formats.rocmfpx_dialect import examine_file
 
 TARGET_ARCHITECTURE = "deepseek4"
 DRAFTER_ARCHITECTURE = "dflash"
@@ -95,8 +96,12 @@ class ModelInfo:
 
 
 def inspect(path: Path) -> ModelInfo:
-    """Read the header of the GGUF file at `path`. Raises RequestError naming file, field and remedy."""
+    """Read the header of the GGUF file at `path`. Raises RequestError naming file, field and remedy.
+
+    Of a file with tensors of type 107 and no key that names their dialect, blocks are read too.
+    """
     header = read_header(path)
+    examine_file(header)
     architecture = str(header.value("general.architecture", ""))
     if not architecture:
         raise RequestError(f"{path}: key general.architecture is missing", hint="convert the model again")

@@ -16,6 +16,10 @@ from pylucebox.formats.gguf_types import TYPES, TensorType
 FP2, FP3, FP4 = "Q2_0_ROCMFP2", "Q3_0_ROCMFPX", "Q4_0_ROCMFP4"
 FP4_FAST, FP6, FP8 = "Q4_0_ROCMFP4_FAST", "Q6_0_ROCMFPX", "Q8_0_ROCMFPX"
 ROCMFPX = frozenset((FP2, FP3, FP4, FP4_FAST, FP6, FP8))
+FLOATS = frozenset(("F32", "F16", "BF16"))
+# Types that are garbage without an importance matrix.
+NEED_IMATRIX = frozenset(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"))
+SEARCH_KEY = "lucebox.quantize.search"  # true in files of the opt-in encoder
 BELOW_5_BITS = frozenset((FP2, FP3, FP4, FP4_FAST))
 # Back-ends with code for the ROCmFPX types; every back-end has it for upstream's.
 ROCMFPX_BACKENDS = frozenset(("cpu",))

@@ -1,11 +1,13 @@
 """Recipes: what `--to NAME` means, rule by rule. A new recipe is one row; a new type is one encoder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from pylucebox.core.errors import RequestError, did_you_mean
 from pylucebox.formats.ds4_tensors import Rule
 from pylucebox.formats.gguf_types import TYPES, TensorType
+from pylucebox.formats.ledger import OutputTensor
+from pylucebox.formats.presets import ALIASES, FILE_TYPES, OURS, FileType, fitting
 
 AS_STORED = "as stored"
 # Stored dtype -> the smallest ggml type that holds every such value. I8 is packed FP4.
@@ -24,19 +26,24 @@ class Recipe:
     embedding: str
     output: str
     kept: str = AS_STORED
+    mix: FileType | None = None  # decides every matrix that is not kept, instead of the names above
+    is_pure: bool = False  # the mix's base type for each of these
 
-    def type_for(self, rule: Rule, stored_dtype: str) -> TensorType:
-        """Return the type in which a tensor stored as `stored_dtype` is written.
+    def type_of(self, output: OutputTensor, layers: int, experts: int) -> TensorType:
+        """Return the type in which a tensor is written. layers, experts: of the model.
 
         Norms, sinks, biases and hyper-connection bases are F32 and expert ids I32 in every recipe.
         """
-        if rule is Rule.VECTOR:
+        if output.rule is Rule.VECTOR:
             return TYPES["F32"]
-        if rule is Rule.IDS:
+        if output.rule is Rule.IDS:
             return TYPES["I32"]
-        name = str(getattr(self, rule.value))
+        if self.mix and output.rule is not Rule.KEPT:
+            chosen = self.mix.base if self.is_pure else self.mix.type_of(output.name, layers, experts)
+            return fitting(chosen, output.shape[-1])
+        name = str(getattr(self, output.rule.value))
         if name == AS_STORED:
-            name = STORED_AS[stored_dtype]
+            name = STORED_AS[output.stored_dtype]
         return TYPES[name]
 
 
@@ -55,12 +62,33 @@ RECIPES = MappingProxyType(
 )
 
 
-def find_recipe(name: str) -> Recipe:
-    """Return the recipe called `name`. Raises RequestError with a suggestion."""
-    recipe = RECIPES.get(name.lower())
-    if recipe is None:
-        raise RequestError(
-            f"no output type {name!r}{did_you_mean(name, list(RECIPES))}",
-            hint=f"known are {', '.join(RECIPES)}",
+# The mixes of the ROCmFPX types, as llama-quantize makes them.
+MIXES = MappingProxyType(
+    {
+        t.name.lower(): Recipe(
+            t.name.lower(), t.about, t.number, AS_STORED, AS_STORED, AS_STORED, AS_STORED, mix=t
         )
-    return recipe
+        for t in OURS
+    }
+)
+
+
+def find_recipe(name: str, is_pure: bool = False) -> Recipe:
+    """Return the recipe called `name`. is_pure: of a mix the base type alone.
+
+    Raises RequestError with a suggestion.
+    """
+    lower = ALIASES.get(name.lower(), name).lower()
+    recipe = RECIPES.get(lower) or MIXES.get(lower)
+    if recipe is not None:
+        return replace(recipe, is_pure=is_pure)
+    if lower in FILE_TYPES:
+        raise RequestError(
+            f"{name}: a conversion writes no such file",
+            hint=f"convert --to exact, then `lucebox quantize IN OUT --to {lower}`",
+        )
+    known = [*RECIPES, *MIXES]
+    raise RequestError(
+        f"no output type {name!r}{did_you_mean(name, [*known, *ALIASES])}",
+        hint=f"known are {', '.join(known)}",
+    )

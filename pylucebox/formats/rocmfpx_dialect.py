@@ -4,13 +4,14 @@ A file of ours carries `DIALECT_KEY`. A file without it is judged by statistics 
 wrong dialect loads it without complaint and answers nonsense.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
 
 from pylucebox.core.errors import RequestError
+from pylucebox.formats.gguf_reader import GgufHeader
 from pylucebox.formats.rocmfpx import Bytes, RocmFp2
 from pylucebox.formats.rocmfpx_fit import SCALE_MAX
 
@@ -24,6 +25,7 @@ FOREIGN_IDS = {
 }
 
 SAMPLE_BLOCKS = 100_000
+SAMPLE_TENSORS, SAMPLE_WINDOWS = 8, 8  # of a file; blocks that follow each other are cheap to read
 FEWEST_BLOCKS = 100  # below, frequencies say too little
 # In A the two scale bytes are interchangeable: of the blocks where they differ, half have the second larger.
 # In C the second is an offset: larger in 0.74 and more of the blocks when weights spread around zero, in 0.1
@@ -103,3 +105,27 @@ def require_dialect_a(path: Path, declared: str | None, tensors: Iterable[Bytes]
         f"{path}: tensors of type 107 in another dialect: {how} {found}{meaning}, this reads A",
         hint="convert the model again from its safetensors files: lucebox convert",
     )
+
+
+def examine_file(header: GgufHeader) -> bool:
+    """Refuse the file unless its tensors of type 107, if any, are ours; return whether its key says so.
+
+    Reads a sample of the data when the key is missing. Raises RequestError, which names the dialect.
+    """
+    declared = header.value(DIALECT_KEY)
+    known = None if declared is None else str(declared)
+    require_dialect_a(header.path, known, _windows(header) if declared is None else ())
+    return declared is not None
+
+
+def _windows(header: GgufHeader) -> Iterator[Bytes]:
+    """Yield runs of blocks from places all over the file's tensors of type 107."""
+    tensors = [t for t in header.tensors if t.type.id == RocmFp2.type_id]
+    block, wanted = RocmFp2.block_bytes(), SAMPLE_BLOCKS // (SAMPLE_TENSORS * SAMPLE_WINDOWS)
+    with header.path.open("rb") as stream:
+        for tensor in tensors[:: max(1, -(-len(tensors) // SAMPLE_TENSORS))]:
+            blocks = tensor.size_bytes // block
+            step = max(wanted, -(-blocks // SAMPLE_WINDOWS))
+            for first in range(0, blocks, step):
+                stream.seek(header.data_offset + tensor.offset + first * block)
+                yield np.frombuffer(stream.read(min(wanted, blocks - first) * block), np.uint8)

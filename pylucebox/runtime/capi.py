@@ -34,6 +34,37 @@ DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "lucebox_build_info": (ctypes.c_int32, (ctypes.c_char_p, ctypes.c_size_t)),
 }
 
+# Of ggml itself: plain C over rows of floats, what llama-quantize calls.
+GGML_DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "ggml_blck_size": (ctypes.c_int64, (ctypes.c_int,)),
+    "ggml_type_size": (ctypes.c_size_t, (ctypes.c_int,)),
+    "ggml_quantize_requires_imatrix": (ctypes.c_bool, (ctypes.c_int,)),
+    "ggml_quantize_chunk": (
+        ctypes.c_size_t,
+        (
+            ctypes.c_int,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            ctypes.c_int64,
+            ctypes.c_int64,
+            ctypes.c_void_p,
+        ),
+    ),
+    "rocmfpx_quantize_search": (
+        ctypes.c_size_t,
+        (
+            ctypes.c_int,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            ctypes.c_int64,
+            ctypes.c_void_p,
+        ),
+    ),
+    "ggml_validate_row_data": (ctypes.c_bool, (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)),
+}
+
 
 @dataclass(frozen=True)
 class Library:
@@ -73,12 +104,7 @@ def load(path: Path) -> Library:
     Raises MissingError when there is no such file or it cannot be loaded, IntegrityError when it lacks a
     function or has another ABI version.
     """
-    if not path.is_file():
-        raise MissingError(f"{path}: no such library", hint="run `lucebox build`")
-    try:
-        handle = ctypes.CDLL(str(path))
-    except OSError as bad:
-        raise MissingError(f"{path}: cannot be loaded: {bad}", hint="run `lucebox build --fresh`") from bad
+    handle = _open(path)
     version = int(_declared(handle, path, "lucebox_abi_version")())
     if version != ABI_VERSION:
         raise IntegrityError(
@@ -87,11 +113,26 @@ def load(path: Path) -> Library:
     return Library(path, {name: _declared(handle, path, name) for name in DECLARATIONS})
 
 
+def load_ggml(path: Path) -> dict[str, Callable[..., int]]:
+    """Load libggml-base at `path`; return the functions of GGML_DECLARATIONS. Raises as `load` does."""
+    handle = _open(path)
+    return {name: _declared(handle, path, name) for name in GGML_DECLARATIONS}
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    if not path.is_file():
+        raise MissingError(f"{path}: no such library", hint="run `lucebox build`")
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as bad:
+        raise MissingError(f"{path}: cannot be loaded: {bad}", hint="run `lucebox build --fresh`") from bad
+
+
 def _declared(handle: ctypes.CDLL, path: Path, name: str) -> Callable[..., int]:
     try:
         function = getattr(handle, name)
     except AttributeError as bad:
         raise IntegrityError(f"{path}: has no function {name}", hint="run `lucebox build`") from bad
-    function.restype, function.argtypes = DECLARATIONS[name]
+    function.restype, function.argtypes = {**DECLARATIONS, **GGML_DECLARATIONS}[name]
     declared: Callable[..., int] = function
     return declared

@@ -7,13 +7,13 @@ import pytest
 
 from pylucebox.core.errors import MissingError, RequestError
 from pylucebox.formats.inspect import DsparkInfo, ModelInfo, TypeShare
+from pylucebox.formats.shards import find_shards
 from pylucebox.runtime.models import (
     Speculation,
     choose_speculation,
     embedded_model,
     find_drafter,
     find_model,
-    find_shards,
     inspect_model,
     stored_models,
 )
