@@ -137,7 +137,7 @@ def test_worked_examples(codec: type[Codec]) -> None:
 
 
 @every_type
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_what_is_written_is_valid_and_canonical(codec: type[Codec], seed: int) -> None:
     x = np.random.default_rng(seed).integers(0, 2**32, (3, 64), np.uint32).view(np.float32)
