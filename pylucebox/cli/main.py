@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import io
 import logging
 import os
 import sys
@@ -11,7 +12,8 @@ from typing import Any
 import click
 
 from pylucebox.cli.console import Console, print_error
-from pylucebox.core.errors import LuceboxError
+from pylucebox.cli.failures import as_error, ending_like_interrupt, interrupted
+from pylucebox.core.errors import MissingError
 
 # Verb -> module in this package. Modules load on use, so that `lucebox build` needs neither numpy nor gguf.
 VERBS = ("build", "run", "convert", "bench")
@@ -76,6 +78,7 @@ def group(
     """Run DeepSeek-V4-Flash on one box: build the patched llama.cpp, convert models, serve them."""
     if directory:
         os.chdir(directory)
+    _check_current_folder()
     if color is None and os.environ.get("NO_COLOR"):
         color = False
     ctx.obj = Console(
@@ -89,22 +92,38 @@ def group(
             ctx.obj.warn(f"unknown environment variable {name} is ignored")
 
 
+def _check_current_folder() -> None:
+    try:
+        Path.cwd()
+    except FileNotFoundError as gone:
+        raise MissingError(
+            "the current folder no longer exists", hint="cd to another, or use -C DIR"
+        ) from gone
+
+
 def main(argv: list[str] | None = None) -> Any:
     """Entry point: run a verb and turn errors into exit codes."""
     words = sys.argv[1:] if argv is None else argv
     own = words[: words.index("--")] if "--" in words else words
     json_output = "--json" in own
     command = next((w for w in own if w in VERBS), "")
+    _keep_odd_names()
     try:
-        status = group.main(args=words, prog_name="lucebox", standalone_mode=False)
-    except LuceboxError as error:
-        print_error(error, command, json_output)
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        usage = LuceboxError(error.format_message(), hint=f"lucebox {command} --help".replace("  ", " "))
-        usage.code = "usage"
-        print_error(usage, command, json_output)
-        sys.exit(error.exit_code)
+        with ending_like_interrupt():
+            status = group.main(args=words, prog_name="lucebox", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    sys.exit(status if isinstance(status, int) else 0)
+        error = interrupted()
+    except Exception as bad:
+        error = as_error(bad, command)
+    else:
+        sys.exit(status if isinstance(status, int) else 0)
+    if json_output or error.exit_code != 130:
+        print_error(error, command, json_output)
+    sys.exit(error.exit_code)
+
+
+def _keep_odd_names() -> None:
+    """Let stdout print every file name, also one that is not valid UTF-8 or not in the terminal's charset."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        is_unicode = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+        sys.stdout.reconfigure(errors="surrogateescape" if is_unicode else "backslashreplace")

@@ -124,9 +124,12 @@ def command(console: Console, **options: Any) -> int:
             _print(console, served.lines())
         console.answer(served.url)
         console.result("run", {**plan.as_dict(), **served.as_dict(), "pid": server.child.pid})
-        if options["open_page"]:
-            webbrowser.open(served.url)
-        code = server.wait(on_warning=console.warn)
+        try:
+            if options["open_page"] and not webbrowser.open(served.url):
+                console.warn("--open: there is no browser to open")
+            code = server.wait(on_warning=console.warn)
+        except KeyboardInterrupt:  # the usual end; --json has its object already
+            return 130
     if code:
         console.warn(f"llama-server ended with exit code {code}, see {server.log_path}")
     return code
@@ -147,7 +150,7 @@ def _choose(console: Console, layout: Layout, name: str | None) -> Chosen:
         embedded = _embedded(console, layout)
         return Chosen(inspect_model(embedded.model), "embedded", embedded.drafter, "embedded")
     path = models.find_model(name, layout.models_dir)
-    origin = "named" if path == Path(name).expanduser() else "models folder"
+    origin = "named" if path == models.named_path(name) else "models folder"
     return Chosen(inspect_model(path), origin, models.find_drafter(path), "beside the model")
 
 

@@ -15,6 +15,7 @@ from pylucebox.core.errors import BuildError, LuceboxError, MissingError, Reques
 logger = logging.getLogger(__name__)
 
 TAIL_LINES = 12
+END_GRACE_S = 5.0  # for a program to end what it has started
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,11 @@ def _start(words: list[str], errors_path: Path | None, **how: Any) -> "subproces
             raise MissingError(
                 f"{words[0]}: program not found", hint="install it and run the command again"
             ) from missing
+        except OSError as bad:  # not executable, not a program of this machine
+            raise MissingError(
+                f"{words[0]}: cannot be started: {bad.strerror or bad}",
+                hint="install it again and run the command again",
+            ) from bad
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -125,7 +131,8 @@ def _collect(
     lines: list[str] = []
     assert child.stdout is not None
     try:
-        with (log_path or Path(os.devnull)).open("w", encoding="utf-8", buffering=1) as log:
+        where = log_path or Path(os.devnull)
+        with where.open("w", encoding="utf-8", errors="surrogateescape", buffering=1) as log:
             log.write(f"$ {shlex.join(words)}\n")
             for raw in child.stdout:
                 line = raw.rstrip("\n")
@@ -135,7 +142,16 @@ def _collect(
                 if on_line:
                     on_line(line)
     except BaseException:
-        child.kill()
-        child.wait()
+        _end(child)
         raise
     return lines
+
+
+def _end(child: "subprocess.Popen[str]") -> None:
+    """Ask a program to end, so that it ends its own (ninja its compilers), and insist after a while."""
+    try:
+        child.terminate()
+        child.wait(END_GRACE_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        child.kill()
+        child.wait()

@@ -29,6 +29,8 @@ def free_disk(out: Path) -> int:
     folder = out.absolute().parent
     if out.is_dir():
         raise RequestError(f"{out}: is a folder", hint="give the name of the file to write")
+    if out.exists() and not out.is_file():  # renaming onto it would replace a device
+        raise RequestError(f"{out}: is no ordinary file", hint="give the name of the file to write")
     if not folder.is_dir():
         raise RequestError(f"{folder}: no such folder", hint="create it, or write elsewhere")
     return shutil.disk_usage(folder).free

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 KEEP_RUNS = 20
 TAIL_LINES = 10
 POLL_S = 0.05
+TEXT = {"encoding": "utf-8", "errors": "surrogateescape"}  # file names may be no valid UTF-8
 STOP_GRACE_S = 10.0
 SILENT_DRAFTER_TOKENS = 64  # so many tokens without one draft mean that the drafter is not at work
 DRAFT_WATCH_S = 5.0
@@ -198,11 +199,11 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: no host name can look like this
         if listener is not None:
             listener.close()
         raise ServerError(
-            f"cannot listen at {host} port {port}: {error.strerror or error}",
+            f"cannot listen at {host} port {port}: {getattr(error, 'strerror', None) or error}",
             hint="choose another --port (0 takes a free one) or --host",
         ) from error
     return listener
@@ -214,8 +215,8 @@ def make_run_folder(runs_dir: Path, command: ServerCommand, receipt: BuildReceip
     _prune_runs(runs_dir, KEEP_RUNS - 1)
     folder = runs_dir / f"{datetime.now():%Y%m%d-%H%M%S-%f}-{os.getpid()}"
     folder.mkdir(mode=0o700)
-    (folder / "command").write_text(command.record() + "\n", encoding="utf-8")
-    (folder / "env").write_text(_recorded_environment(os.environ), encoding="utf-8")
+    (folder / "command").write_text(command.record() + "\n", **TEXT)
+    (folder / "env").write_text(_recorded_environment(os.environ), **TEXT)
     content = {**asdict(receipt), "bin_dir": str(receipt.bin_dir)}
     (folder / "receipt").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return folder
@@ -248,7 +249,8 @@ def _forwarded_signals(child: Child) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+    known = (signal.SIGTERM, signal.SIGHUP)
+    numbers = [n for n in known if signal.getsignal(n) is not signal.SIG_IGN]  # nohup stays in force
     before = [signal.signal(number, lambda number, _: child.send(number)) for number in numbers]
     try:
         yield
@@ -268,7 +270,7 @@ def _wait_ready(server: Server, timeout_s: float, on_wait: Callable[[Waiting], N
             return
         elapsed_s = time.monotonic() - began
         if elapsed_s > timeout_s:
-            raise _failure(server, f"llama-server was not ready after {timeout_s:.0f} s")
+            raise _failure(server, f"llama-server was not ready after {timeout_s:g} s")
         if on_wait:
             last = "".join(last_lines(server.log_path, 1))
             on_wait(Waiting(elapsed_s, read_bytes(server.child.pid, total_bytes), total_bytes, last))

@@ -193,7 +193,7 @@ def test_a_server_that_fails_to_start(lucebox) -> None:
 
 def test_a_server_that_takes_too_long(lucebox) -> None:
     done = lucebox("small", "--start-timeout", "0.3", load_s=60)
-    assert done.code == 6 and "was not ready after 0 s" in done.err
+    assert done.code == 6 and "was not ready after 0.3 s" in done.err
 
 
 def test_a_taken_port(lucebox) -> None:
