@@ -3,20 +3,26 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from pylucebox.cli.console import Console, format_bytes
+from pylucebox.cli.encoding_options import OUT, encoding_options, find_encoder, list_types
 from pylucebox.cli.options import global_options
+from pylucebox.core.paths import find_layout
 from pylucebox.formats.checkpoint import open_checkpoint
 from pylucebox.formats.convert import ConversionPlan, plan_conversion, write_conversion
+from pylucebox.formats.encoders import NumpyEncoder
+from pylucebox.formats.encoding import Encoding
+from pylucebox.formats.imatrix import read_imatrix
 from pylucebox.formats.ledger import Role
 from pylucebox.formats.output_file import check_disk
 from pylucebox.formats.recipes import RECIPES, find_recipe
+from pylucebox.formats.rules import read_rules
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 TYPES_HELP = "; ".join(f"{r.name}: {r.about}" for r in RECIPES.values())
-OUT = click.Path(dir_okay=False, path_type=Path)
 
 
 def parse_size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -36,21 +42,34 @@ def parse_size(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 @dataclass(frozen=True)
 class Wanted:
-    """One file to write."""
+    """One file to write. is_second: beside the one that rules and importance matrix are for."""
 
     role: Role
     out: Path
+    is_second: bool = False
 
 
 @click.command(short_help="Convert a DeepSeek-V4 checkpoint to GGUF.")
-@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
-@click.option("--to", "recipe", default="mxfp4", show_default=True, metavar="TYPE", help=TYPES_HELP + ".")
+@click.argument("source", metavar="SRC", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    "recipe",
+    default="mxfp4",
+    show_default=True,
+    metavar="TYPE",
+    help=f"{TYPES_HELP}; and the ROCmFPX types, see --list-types.",
+)
 @click.option(
     "--out", type=OUT, metavar="FILE", help="File to write. Default: the folder's name and TYPE, here."
 )
 @click.option("--drafter", is_flag=True, help="Write the DSpark drafter instead of the target model.")
 @click.option("--mtp", is_flag=True, help="Write the classic MTP head instead of the target model.")
-@click.option("--drafter-out", type=OUT, metavar="FILE", help="Write the DSpark drafter as well, to FILE.")
+@click.option(
+    "--drafter-out",
+    type=OUT,
+    metavar="FILE",
+    help="Write the DSpark drafter as well, to FILE; --rules and --imatrix are not for it.",
+)
 @click.option(
     "--aux-heads",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -61,11 +80,12 @@ class Wanted:
 @click.option(
     "--max-memory", metavar="SIZE", callback=parse_size, help="Allocate no more than this, for example 512M."
 )
+@encoding_options
 @click.option("--dry-run", is_flag=True, help="Print the plan, and write nothing.")
 @global_options
 def command(
     console: Console,
-    source: Path,
+    source: Path | None,
     recipe: str,
     out: Path | None,
     drafter: bool,
@@ -75,32 +95,60 @@ def command(
     name: str | None,
     max_memory: int | None,
     dry_run: bool,
+    **encoding_words: Any,
 ) -> None:
     """Convert the DeepSeek-V4 checkpoint in the folder SRC, as DeepSeek published it, to GGUF.
 
     The plan is made from the headers first: every tensor of the checkpoint must have its place, and the files
     must fit on the disk. Data is streamed. A file appears under its name once it is complete and read back.
     """
+    if encoding_words["list_types"]:
+        list_types(console, "convert")
+        return
+    if source is None:
+        raise click.UsageError("Missing argument 'SRC'.")
     if drafter + mtp + bool(drafter_out) > 1:
         raise click.UsageError("--drafter, --mtp and --drafter-out exclude each other")
     role = Role.DRAFTER if drafter else Role.MTP if mtp else Role.TARGET
-    to = find_recipe(recipe).name
+    is_pure = encoding_words["pure"]
+    to = find_recipe(recipe, is_pure).name
     wanted = [Wanted(role, out or default_out(source, to, role))]
     if drafter_out:
-        wanted.append(Wanted(Role.DRAFTER, drafter_out))
+        wanted.append(Wanted(Role.DRAFTER, drafter_out, is_second=True))
         if drafter_out.absolute() == wanted[0].out.absolute():
             raise click.UsageError("--out and --drafter-out name the same file")
-    checkpoint = open_checkpoint(source, aux_heads)
+    checkpoint, encoding = open_checkpoint(source, aux_heads), _encoding(encoding_words)
     plans = [
-        plan_conversion(checkpoint, w.role, to, w.out, name=name, max_memory_bytes=max_memory) for w in wanted
+        plan_conversion(
+            checkpoint,
+            w.role,
+            to,
+            w.out,
+            name=name,
+            max_memory_bytes=max_memory,
+            encoding=Encoding(encoding.encoder) if w.is_second else encoding,
+            is_pure=is_pure,
+        )
+        for w in wanted
     ]
-    for note in checkpoint.notes:
+    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
         console.warn(note)
     if dry_run:
         _print_plans(console, plans)
     else:
         check_disk(plans)
+        if recipe.lower() not in RECIPES and isinstance(encoding.encoder, NumpyEncoder):
+            console.warn("no finished build: encoding in Python, the same bytes at a fraction of the speed")
         _write(console, plans)
+
+
+def _encoding(words: dict[str, Any]) -> Encoding:
+    rules, imatrix = words["rules_path"], words["imatrix_path"]
+    return Encoding(
+        find_encoder(find_layout(), words["threads"], words["search"]),
+        read_imatrix(imatrix) if imatrix else None,
+        read_rules(rules) if rules else None,
+    )
 
 
 def default_out(source: Path, recipe: str, role: Role) -> Path:

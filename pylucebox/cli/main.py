@@ -16,7 +16,7 @@ from pylucebox.cli.failures import as_error, ending_like_interrupt, interrupted
 from pylucebox.core.errors import MissingError
 
 # Verb -> module in this package. Modules load on use, so that `lucebox build` needs neither numpy nor gguf.
-VERBS = ("build", "run", "convert", "bench")
+VERBS = ("build", "run", "convert", "quantize", "imatrix", "bench")
 
 KNOWN_ENVIRONMENT = (
     "LUCEBOX_HOME",

@@ -12,10 +12,10 @@ from pathlib import Path
 from pylucebox.core.errors import MissingError, RequestError, did_you_mean
 from pylucebox.core.receipts import fingerprint, sha256_file
 from pylucebox.formats.inspect import ModelInfo, TypeShare, check_pair, inspect
+from pylucebox.formats.shards import SHARD, find_shards, model_stem
 
 EMBEDDED_NAME = "tiny-ds4"
 DRAFTER_MARK = "dspark"
-SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 CONVERSION = re.compile(rf"{EMBEDDED_NAME}-[0-9a-f]{{12}}")  # folder of a converted embedded model
 CHECKPOINT_FILES = ("*.safetensors", "*.json")
 
@@ -112,27 +112,13 @@ def stored_models(models_dir: Path) -> dict[str, Path]:
     for path in sorted([*models_dir.glob("*.gguf"), *models_dir.glob("*/*.gguf")]):
         shard = SHARD.search(path.stem)
         if DRAFTER_MARK not in path.name and (shard is None or int(shard[1]) == 1):
-            found.setdefault(_stem(path), path)
+            found.setdefault(model_stem(path), path)
     return found
-
-
-def find_shards(path: Path) -> tuple[Path, ...]:
-    """Return all files of a model. Raises RequestError when one is missing or `path` is not the first."""
-    shard = SHARD.search(path.stem)
-    if shard is None:
-        return (path,)
-    if int(shard[1]) != 1:
-        raise RequestError(f"{path}: shard {int(shard[1])} of {int(shard[2])}", hint="give the first shard")
-    count = int(shard[2])
-    paths = [path.with_name(f"{_stem(path)}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
-    if absent := [p.name for p in paths if not p.is_file()]:
-        raise RequestError(f"{path.parent}: missing {', '.join(absent)}", hint="fetch every shard")
-    return tuple(paths)
 
 
 def find_drafter(model: Path) -> Path | None:
     """Return the drafter beside a model, by the rule at the top of this file; None when there is none."""
-    stem = _stem(model)
+    stem = model_stem(model)
     for name in (f"{stem}-{DRAFTER_MARK}.gguf", f"{DRAFTER_MARK}-{stem}.gguf"):
         if (path := model.with_name(name)) != model and path.is_file():
             return path
@@ -172,7 +158,3 @@ def choose_speculation(
     if draft_tokens and draft_tokens > block:
         raise RequestError(f"--draft-max {draft_tokens}: {drafter.path} drafts at most {block} tokens")
     return Speculation(drafter, draft_tokens or block, "the drafter fits the model")
-
-
-def _stem(path: Path) -> str:
-    return SHARD.sub("", path.stem)
