@@ -120,7 +120,7 @@ def repository_root(layout: Layout) -> Path:
 
 def log_folder(layout: Layout) -> Path:
     """Return the folder that takes the output of the programs that are measured."""
-    folder = layout.cache_dir / "bench"
+    folder = layout.bench_dir
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock, Timeout
 
+from pylucebox.core.errors import MissingError
+
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 LOCK_NAME = "llama.cpp.lock.toml"
 MANIFEST_NAME = "llama.cpp.manifest.txt"
@@ -47,20 +49,34 @@ class Layout:
 
     @property
     def models_dir(self) -> Path:
-        return Path(os.environ.get("LUCEBOX_MODELS") or self.cache_dir / "models")
+        return Path(os.environ.get("LUCEBOX_MODELS") or _known(self.cache_dir) / "models")
+
+    @property
+    def bench_dir(self) -> Path:
+        return _known(self.cache_dir) / "bench"
 
     @property
     def runs_dir(self) -> Path:
-        return self.cache_dir / "runs"
+        return _known(self.cache_dir) / "runs"
 
     def build_dir(self, target: str) -> Path:
         return self.build_root / target
 
 
 def user_cache_dir() -> Path:
-    """Return LUCEBOX_HOME, or the user's cache folder for lucebox."""
+    """Return LUCEBOX_HOME, or the user's cache folder for lucebox: a relative path when there is no home."""
     home = os.environ.get("LUCEBOX_HOME")
-    return Path(home).absolute() if home else Path(platformdirs.user_cache_dir("lucebox"))
+    if home:
+        return Path(home).absolute()
+    if os.environ.get("HOME") == "" and not os.environ.get("XDG_CACHE_HOME"):
+        return Path("lucebox")  # not /.cache
+    return Path(platformdirs.user_cache_dir("lucebox"))
+
+
+def _known(cache: Path) -> Path:
+    if not cache.is_absolute():
+        raise MissingError("there is no home folder to keep files in", hint="set HOME or LUCEBOX_HOME")
+    return cache
 
 
 def find_layout() -> Layout:
@@ -77,6 +93,7 @@ def find_layout() -> Layout:
             cache_dir=cache,
         )
     data = PACKAGE_DIR / "data"
+    _known(cache)
     return Layout(
         is_checkout=False,
         vendor_dir=data / "vendor",

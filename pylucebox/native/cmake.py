@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pylucebox.core import paths, processes
+from pylucebox.core.builds import altered_binaries, record_binaries
 from pylucebox.core.errors import BuildError, LuceboxError
 from pylucebox.core.hints import find_hint
 from pylucebox.core.paths import Layout
-from pylucebox.core.receipts import BuildReceipt, fingerprint, read_receipt, sha256_bytes, write_receipt
+from pylucebox.core.receipts import BuildReceipt, fingerprint, read_receipt, write_receipt
 from pylucebox.native.targets import OUR_TARGETS, PRODUCTS, UPSTREAM_TARGETS, Target
 from pylucebox.native.toolchain import (
     Toolchain,
@@ -58,7 +59,7 @@ def find_current(layout: Layout, target: Target, source: Source) -> BuildReceipt
     if receipt is None or state is None:
         return None
     same = state.get("inputs") == _quick_inputs(target, source, find_toolchain())
-    return receipt if same and state.get("products") == _products_stat(receipt.bin_dir) else None
+    return receipt if same and altered_binaries(folder) == [] else None
 
 
 def configure_command(layout: Layout, target: Target, source: Source, tools: Toolchain) -> list[str]:
@@ -127,7 +128,12 @@ class Build:
         return True
 
     def compile(self, jobs: int, progress: Progress | None = None) -> int:
-        """Run ninja for the named targets; return its number of steps. Raises BuildError."""
+        """Run ninja for the named targets; return its number of steps. Raises BuildError.
+
+        A binary that was changed since the last build is removed first: ninja would take it for newer.
+        """
+        for path in altered_binaries(self.folder) or ():
+            path.unlink(missing_ok=True)
         for name in ("receipt.json", "inputs.json"):
             (self.folder / name).unlink(missing_ok=True)
         steps = 0
@@ -163,7 +169,8 @@ class Build:
             bin_dir=bin_dir,
         )
         inputs = _quick_inputs(self.target, self.source, self.tools)
-        write_receipt(self.folder / "inputs.json", {"inputs": inputs, "products": _products_stat(bin_dir)})
+        record_binaries(self.folder)
+        write_receipt(self.folder / "inputs.json", {"inputs": inputs})
         receipt.save(self.folder)
         return receipt
 
@@ -278,13 +285,3 @@ def _quick_inputs(target: Target, source: Source, tools: Toolchain) -> dict[str,
         "compilers": tools.stamp(),
         "cpu": cpu_features() if target.native else "",
     }
-
-
-def _products_stat(bin_dir: Path) -> str:
-    """Return a hash over sizes and times of the binaries, so that a removed or replaced one is noticed."""
-    lines = []
-    for name in PRODUCTS:
-        path = bin_dir / name
-        info = path.stat() if path.is_file() else None
-        lines.append(f"{name} {info.st_size} {info.st_mtime_ns}" if info else f"{name} missing")
-    return sha256_bytes("\n".join(lines).encode())

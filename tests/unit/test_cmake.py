@@ -10,7 +10,7 @@ from small_upstream import make_layout, moved
 
 from pylucebox.core import paths, processes
 from pylucebox.core.builds import find_build, list_builds
-from pylucebox.core.errors import BuildError, MissingError, RequestError
+from pylucebox.core.errors import BuildError, IntegrityError, MissingError, RequestError
 from pylucebox.core.hints import find_hint
 from pylucebox.core.paths import Layout
 from pylucebox.core.receipts import BuildReceipt
@@ -146,6 +146,24 @@ def test_a_removed_or_replaced_binary_is_noticed(small: Small) -> None:
     assert small.build().changed
     receipt.library_path.write_text("other content")
     assert small.build().changed
+
+
+@pytest.mark.parametrize("name", ["llama-server", "libggml.so"])
+def test_a_changed_binary_is_refused_and_made_again(small: Small, name: str) -> None:
+    """Ninja takes a changed file for a newer one and would leave it; so it must be gone before ninja runs."""
+    (small.tools / "products").write_text(" ".join([*PRODUCTS, "libggml.so"]))
+    program(small.tools / "ninja", NINJA.replace("echo x >", "[ -e $folder/bin/$name ] || echo x >"))
+    changed = small.build().receipt.bin_dir / name
+    changed.write_text("another program")
+    with pytest.raises(IntegrityError, match=f"{name}: changed since the build") as caught:
+        find_build(small.layout)
+    assert caught.value.hint == "lucebox build --target cpu"
+    assert small.build().changed and changed.read_text() == "x\n"
+    changed.unlink()
+    with pytest.raises(IntegrityError, match=f"{name}: removed since the build"):
+        find_build(small.layout, "cpu")
+    assert small.build().changed and changed.is_file()
+    assert not small.build().changed and find_build(small.layout).target == "cpu"
 
 
 def test_a_newer_compiler_configures_again(small: Small) -> None:
