@@ -125,14 +125,21 @@ def command(console: Console, **options: Any) -> int:
         console.answer(served.url)
         console.result("run", {**plan.as_dict(), **served.as_dict(), "pid": server.child.pid})
         try:
-            if options["open_page"] and not webbrowser.open(served.url):
-                console.warn("--open: there is no browser to open")
+            if options["open_page"]:
+                _open_page(console, server)
             code = server.wait(on_warning=console.warn)
         except KeyboardInterrupt:  # the usual end; --json has its object already
             return 130
     if code:
         console.warn(f"llama-server ended with exit code {code}, see {server.log_path}")
     return code
+
+
+def _open_page(console: Console, server: Server) -> None:
+    if not server.client.has_page():
+        console.warn("--open: this build serves no web page, only the API")
+    elif not webbrowser.open(server.url):
+        console.warn("--open: there is no browser to open")
 
 
 def _refuse_owned(extra: tuple[str, ...]) -> None:

@@ -212,6 +212,13 @@ def test_what_was_asked_for_and_is_not_served_is_said(lucebox) -> None:
     assert done.code == 6 and "without the drafter" in done.err
 
 
+def test_open_says_when_there_is_nothing_to_open(lucebox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run.webbrowser, "open", lambda url: pytest.fail("opened"))
+    done = lucebox("small", "--open", end_at="/")
+    assert done.code == 0
+    assert "warning: --open: this build serves no web page, only the API" in done.err
+
+
 def test_llama_servers_own_environment_is_shown(lucebox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_ARG_THREADS", "1")
     assert card(lucebox("small").err)["environment"] == "llama-server also reads LLAMA_ARG_THREADS"
