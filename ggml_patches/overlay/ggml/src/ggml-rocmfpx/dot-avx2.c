@@ -191,5 +191,9 @@ DEFINE_DOT(fp8,      33, 32, false, true,  products_fp8)
 DEFINE_DOT(fp3,      14, 12, true,  false, products_fp3)
 DEFINE_DOT(fp2,      10, 8,  true,  false, products_fp2)
 
+float rocmfpx_dot_fp8_avx2(int64_t n_blocks, const uint8_t * x, const uint8_t * y) {
+    return dot_fp8(n_blocks, x, y);
+}
+
 const rocmfpx_dot rocmfpx_dot_avx2[ROCMFPX_FORMATS] = { dot_fp4, dot_fp4_fast, dot_fp6, dot_fp8, dot_fp3, dot_fp2 };
 #endif

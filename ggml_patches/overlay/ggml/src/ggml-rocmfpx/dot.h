@@ -85,6 +85,7 @@ GGML_API const rocmfpx_kernels * rocmfpx_kernels_at(int i);
 // The last one that works here.
 GGML_API const rocmfpx_kernels * rocmfpx_kernels_best(void);
 
+float rocmfpx_dot_fp8_avx2(int64_t n_blocks, const uint8_t * x, const uint8_t * y);
 extern const rocmfpx_dot  rocmfpx_dot_avx2[ROCMFPX_FORMATS];
 extern const rocmfpx_dot  rocmfpx_dot_avx512[ROCMFPX_FORMATS];
 extern const rocmfpx_dot  rocmfpx_dot_neon[ROCMFPX_FORMATS];
