@@ -1,5 +1,6 @@
 """ROCmFPX dot products and the CPU ops on them: every engine of this machine, and NEON under emulation."""
 
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from pylucebox.core.receipts import BuildReceipt
 
 PROGRAMS = ["test-lucebox-dot", "test-lucebox-matmul", "test-lucebox-cpu-ops"]
 CROSS_COMPILER, CROSS_CXX, EMULATOR = "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-g++", "qemu-aarch64-static"
+X86_EMULATOR = "qemu-x86_64-static"
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -43,6 +45,18 @@ def test_neon_under_emulation(build: BuildReceipt, layout: Layout, tmp_path: Pat
     done = subprocess.run([EMULATOR, program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
     assert "neon" in done.stderr and "not on this machine" not in done.stderr
+
+
+def test_dispatch_on_older_processors(build: BuildReceipt, layout: Layout, tmp_path: Path) -> None:
+    """One binary runs everywhere: with AVX2 alone, and with neither AVX2 nor AVX-512."""
+    if shutil.which(X86_EMULATOR) is None or platform.machine() != "x86_64":
+        lacking("emulation", f"dispatch of x86 kernels: {X86_EMULATOR} not found, or not an x86-64 machine")
+    program = compile_dot_test(layout.prepared_dir, tmp_path, "gcc", "g++", "-O2", "-static")
+    for processor, absent in (("Haswell", ["avx512"]), ("Nehalem", ["avx2", "avx512"])):
+        done = subprocess.run([X86_EMULATOR, "-cpu", processor, program], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+        lines = [line for line in done.stderr.splitlines() if line.endswith("not on this machine")]
+        assert [line.split()[0] for line in lines] == absent
 
 
 def test_kernels_under_sanitizers(build: BuildReceipt, layout: Layout, tmp_path: Path) -> None:
