@@ -1,6 +1,7 @@
 """lucebox run: serve a model with the built llama-server, with its drafter when there is one."""
 
 import os
+import re
 import webbrowser
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from pylucebox.cli.console import Console, format_bytes, format_seconds
 from pylucebox.cli.options import global_options
 from pylucebox.core import paths, processes
 from pylucebox.core.builds import find_build
-from pylucebox.core.errors import LuceboxError, ServerError
+from pylucebox.core.errors import LuceboxError, RequestError, ServerError
 from pylucebox.core.paths import Layout, find_layout
 from pylucebox.core.receipts import BuildReceipt, fingerprint, sha256_file
 from pylucebox.formats.gguf_types import TYPES
@@ -35,15 +36,23 @@ WAIT_NOTE_S = 10.0
 DEFAULT_SLOTS = 4  # llama-server's, sharing one cache
 # Options of llama-server that ours decide, by the option or argument to use instead.
 OWNED = {
-    "MODEL": ("-m", "--model", "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-dr", "--docker-repo"),
-    "--drafter": ("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft"),
-    "--spec": ("--spec-type",),
+    "MODEL": (
+        *("-m", "--model", "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file"),
+        *("-dr", "--docker-repo", "--models-dir", "--models-preset"),
+    ),
+    "--drafter": (
+        *("-md", "--model-draft", "--spec-draft-model"),
+        *("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"),
+    ),
+    "--spec": ("--spec-type", "--spec-default"),
     "--draft-max": ("--spec-draft-n-max",),
     "--ctx-size": ("-c", "--ctx-size"),
     "--host": ("--host",),
     "--port": ("--port",),
     "--thinking": ("-rea", "--reasoning"),
 }
+# Short words for a whole model of somebody else's, which is downloaded and served in place of ours.
+PRESET = re.compile(r"--(embd|fim|gpt|vision)-.+-(default|spec)")
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -148,7 +157,7 @@ def _refuse_owned(extra: tuple[str, ...]) -> None:
         name = word.partition("=")[0]
         name = name.replace("_", "-") if name.startswith("--") else name
         for ours, theirs in OWNED.items():
-            if name in theirs:
+            if name in theirs or (ours == "MODEL" and PRESET.fullmatch(name)):
                 raise click.UsageError(f"{word} after `--`: use lucebox's own {ours} instead")
 
 
@@ -158,7 +167,10 @@ def _choose(console: Console, layout: Layout, name: str | None) -> Chosen:
         return Chosen(inspect_model(embedded.model), "embedded", embedded.drafter, "embedded")
     path = models.find_model(name, layout.models_dir)
     origin = "named" if path == models.named_path(name) else "models folder"
-    return Chosen(inspect_model(path), origin, models.find_drafter(path), "beside the model")
+    model = inspect_model(path)
+    if model.is_drafter:
+        raise RequestError(f"{path}: is a drafter, not a model", hint=f"lucebox run MODEL --drafter {path}")
+    return Chosen(model, origin, models.find_drafter(path), "beside the model")
 
 
 def _embedded(console: Console, layout: Layout) -> models.EmbeddedModel:

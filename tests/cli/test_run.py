@@ -17,6 +17,7 @@ from pylucebox.cli.main import main
 from pylucebox.core.paths import PACKAGE_DIR, Layout, find_layout
 from pylucebox.core.receipts import BuildReceipt
 from pylucebox.formats.convert import convert
+from pylucebox.formats.ledger import Role
 from pylucebox.runtime.models import embedded_model
 from pylucebox.runtime.server import free_port
 
@@ -130,6 +131,14 @@ def test_arguments_after_the_dashes_are_not_taken_for_a_model(lucebox) -> None:
     assert card(lucebox("--", "-fa", "off").err)["model"].startswith("tiny-ds4, embedded")
 
 
+def test_a_drafter_is_no_model(lucebox, tmp_path: Path) -> None:
+    drafter = tmp_path / "other.gguf"
+    convert(PACKAGE_DIR / "data/tiny-ds4", "mxfp4", drafter, Role.DRAFTER)
+    done = lucebox(str(drafter))
+    assert done.code == 1 and done.err.startswith(f"error: {drafter}: is a drafter, not a model\n")
+    assert f"hint: lucebox run MODEL --drafter {drafter}" in done.err
+
+
 @pytest.mark.parametrize(
     ("word", "ours"),
     [
@@ -137,7 +146,12 @@ def test_arguments_after_the_dashes_are_not_taken_for_a_model(lucebox) -> None:
         ("-c", "--ctx-size"),
         ("--ctx_size", "--ctx-size"),
         ("--model=x", "MODEL"),
+        ("--models-dir", "MODEL"),
+        ("--gpt-oss-20b-default", "MODEL"),
+        ("--fim_qwen_7b_spec", "MODEL"),
         ("-md", "--drafter"),
+        ("--spec-draft-hf", "--drafter"),
+        ("--spec-default", "--spec"),
         ("--spec-type", "--spec"),
         ("--spec-draft-n-max", "--draft-max"),
         ("--reasoning", "--thinking"),
