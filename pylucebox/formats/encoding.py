@@ -1,6 +1,6 @@
 """What a conversion may be told beyond its recipe: an encoder, an importance matrix, rules for tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pylucebox.core.errors import MissingError, RequestError
@@ -9,13 +9,24 @@ from pylucebox.formats.encoders import NumpyEncoder, RowEncoder
 from pylucebox.formats.gguf_types import KeyValue, TensorType, boolean, string, u32
 from pylucebox.formats.imatrix import Importance, ImportanceMatrix
 from pylucebox.formats.ledger import OutputTensor
-from pylucebox.formats.presets import FLOATS, FP2, NEED_IMATRIX, SEARCH_KEY
+from pylucebox.formats.presets import FLOATS, FP2, NEED_IMATRIX, ROCMFPX, SEARCH_KEY
 from pylucebox.formats.recipes import Recipe
 from pylucebox.formats.rocmfpx_dialect import DIALECT_KEY, Dialect
 from pylucebox.formats.rules import TypeRules
 
 # These keep the type the recipe gives them, whatever a rules file says.
 FIXED = (Rule.VECTOR, Rule.IDS, Rule.KEPT)
+
+
+def require_use(types: Iterable[str], imatrix: bool, search: bool) -> None:
+    """Raise RequestError when an importance matrix or the search was asked for and no type can use it."""
+    names = set(types)
+    for given, option, able in (
+        (imatrix, "--imatrix", names - FLOATS - {"I32"}),
+        (search, "--search", names & ROCMFPX),
+    ):
+        if given and not able:
+            raise RequestError(f"{option} has no effect on {', '.join(sorted(names))}", hint="leave it out")
 
 
 @dataclass(frozen=True)
@@ -36,12 +47,14 @@ class Encoding:
         """
         types = {o.name: recipe.type_of(o, layers, experts) for o in outputs}
         if self.rules:
-            wanted = self.rules.resolve({o.name: o.shape for o in outputs if len(o.shape) > 1})
+            matrices = {o.name: o.shape for o in outputs if len(o.shape) > 1 and o.rule is not Rule.IDS}
+            wanted = self.rules.resolve(matrices)
             fixed = {o.name for o in outputs if o.rule in FIXED}
             types.update({name: rule.type for name, rule in wanted.items() if name not in fixed})
             self.rules.require_effect(wanted, types)
         for output in outputs:
             self._check(output, types[output.name])
+        require_use({t.name for t in types.values()}, self.imatrix is not None, self.encoder.search)
         return types
 
     def _check(self, output: OutputTensor, kind: TensorType) -> None:

@@ -13,6 +13,7 @@ from pylucebox.formats.imatrix import ImportanceMatrix, read_imatrix
 from pylucebox.formats.output_file import partial_file
 from pylucebox.formats.shards import find_shards
 
+FEWEST_CHUNKS = 2  # llama-imatrix takes no shorter text
 ESTIMATE = re.compile(r"(\d+\.\d+ seconds per pass - ETA .*)$")
 
 
@@ -39,6 +40,12 @@ def make_imatrix(
     """
     if not wanted.text.is_file():
         raise RequestError(f"{wanted.text}: no such file", hint="give a text like what the model will read")
+    size_bytes, needed = wanted.text.stat().st_size, FEWEST_CHUNKS * wanted.context_tokens
+    if size_bytes < needed:  # a token has at least one byte
+        raise RequestError(
+            f"{wanted.text}: {size_bytes} bytes are too short for {needed} tokens",
+            hint=f"give at least {FEWEST_CHUNKS} chunks of text, or a smaller --ctx-size",
+        )
 
     def follow(line: str) -> None:
         if on_estimate and (found := ESTIMATE.search(line)):

@@ -13,6 +13,7 @@ from typing import Any
 from pylucebox import __version__
 from pylucebox.core import processes
 from pylucebox.core.errors import IntegrityError, RequestError
+from pylucebox.formats.encoding import require_use
 from pylucebox.formats.gguf_reader import GgufHeader, read_header
 from pylucebox.formats.gguf_types import TYPES, TensorType, align
 from pylucebox.formats.imatrix import ImportanceMatrix
@@ -135,7 +136,7 @@ def plan_quantization(program: Path, wish: Wish) -> QuantizationPlan:
     if wish.out.resolve() in {path.resolve() for path in shards}:
         raise RequestError(f"{wish.out}: is the model itself", hint="write to another file")
     source = {t.name: t for header in headers for t in header.tensors}
-    matrices = {name: t.shape for name, t in source.items() if len(t.shape) > 1}
+    matrices = {name: t.shape for name, t in source.items() if len(t.shape) > 1 and t.type.name != "I32"}
     forced = _forced(wish, matrices)
     options = _options(wish, headers[0], known[0])
     given = _dry_run(program, wish, options, forced)
@@ -147,6 +148,8 @@ def plan_quantization(program: Path, wish: Wish) -> QuantizationPlan:
         wish.rules.require_effect(forced, given)
     tensors = tuple(PlannedTensor(t.name, t.shape, t.type, given[t.name]) for t in source.values())
     _check_source(wish, headers[0], tensors)
+    written = {t.new.name for t in tensors if t.new is not t.old}
+    require_use(written, wish.imatrix is not None, wish.search)
     return QuantizationPlan(
         wish=wish,
         program=program,

@@ -81,6 +81,8 @@ def find_recipe(name: str, is_pure: bool = False) -> Recipe:
     lower = ALIASES.get(name.lower(), name).lower()
     recipe = RECIPES.get(lower) or MIXES.get(lower)
     if recipe is not None:
+        if is_pure and recipe.mix is None:
+            raise RequestError(f"--pure has no meaning with --to {recipe.name}", hint="it is for mixes")
         return replace(recipe, is_pure=is_pure)
     if lower in FILE_TYPES:
         raise RequestError(

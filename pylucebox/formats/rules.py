@@ -108,7 +108,9 @@ def _parse(path: Path, number: int, line: str) -> TypeRule:
     try:
         return TypeRule(number, re.compile(pattern), TYPES[name.upper()])
     except re.error as bad:
-        raise RequestError(f"{path}:{number}: '{pattern}' is no regular expression: {bad}") from bad
+        raise RequestError(
+            f"{path}:{number}: '{pattern}' is no regular expression: {bad}", hint=FORM
+        ) from bad
 
 
 def _nearest(rule: TypeRule, shapes: Mapping[str, tuple[int, ...]]) -> str:
