@@ -54,13 +54,19 @@ class extra : public ggml::cpu::extra_buffer_type {
         return true;
     }
 
+    // A view's buffer is known only when the graph runs, so a refusal may come too late to be asked for: better
+    // an end with words than a product over bytes in another order.
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
-        if (op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_MUL_MAT_ID) {
+        const ggml_tensor * weights = op->src[0];
+        if (weights == nullptr || weights->buffer == nullptr || weights->buffer->buft != buffer_type() ||
+            ggml_op_is_empty(op->op)) {
             return nullptr;
         }
-        const ggml_tensor * weights = op->src[0];
-        const bool ours = weights->buffer && weights->buffer->buft == buffer_type();
-        return ours ? (ggml::cpu::tensor_traits *) weights->extra : nullptr;
+        if ((op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_MUL_MAT_ID) || weights->extra == nullptr) {
+            GGML_ABORT("%s of '%s': repacked weights can only be multiplied, whole bands of %d rows at a time",
+                       ggml_op_name(op->op), weights->name, ROCMFPX_BAND);
+        }
+        return (ggml::cpu::tensor_traits *) weights->extra;
     }
 };
 
