@@ -1,5 +1,7 @@
 """File types: their names, and the mixes as the format's table states them, layer by layer."""
 
+from pathlib import Path
+
 import pytest
 
 from pylucebox.core.errors import RequestError
@@ -87,6 +89,11 @@ def test_twelve_mixes_of_known_numbers_and_types() -> None:
     used = {t.base for t in FILE_TYPES.values()}
     used |= {c.type for t in OURS for c in (t.exceptions or {}).values()}
     assert used <= set(TYPES)
+
+
+def test_the_page_lists_every_mix() -> None:
+    page = (Path(__file__).parents[2] / "docs/formats.md").read_text()
+    assert all(f"| `{t.name.lower()}` | {t.number} |" in page for t in OURS)
 
 
 def test_names_in_any_case_and_short() -> None:
