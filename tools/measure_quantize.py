@@ -1,7 +1,8 @@
 """Measure how fast weights are encoded: `python tools/measure_quantize.py --out docs/results/FILE.json`.
 
-Random rows of 4096 weights go to the encoders of a build as `lucebox convert` hands them over: one thread against
-the scalar reference, which gives the same bytes, and all processors against one. Prints hours for a model.
+Random rows of 4096 weights go to the encoders of a build, as `lucebox convert` hands them over. One thread is
+held against the scalar reference, which gives the same bytes, and all processors against one.
+Prints hours a model.
 """
 
 import argparse
