@@ -14,16 +14,16 @@
 #include <vector>
 
 struct format {
-    ggml_type    type;
+    ggml_type type;
     const char * name;
     void (*dot)(int, float *, size_t, const void *, size_t, const void *, size_t, int);
 };
 
-#define ADD_FORMAT(id, suffix, stem, text, bytes) { GGML_TYPE_##suffix, text, ggml_vec_dot_##stem##_q8_0_generic },
-inline const format formats[] = { ROCMFPX_TYPES(ADD_FORMAT) };
+#define ADD_FORMAT(id, suffix, stem, text, bytes) {GGML_TYPE_##suffix, text, ggml_vec_dot_##stem##_q8_0_generic},
+inline const format formats[] = {ROCMFPX_TYPES(ADD_FORMAT)};
 
 inline std::mt19937 rng(7);
-inline int          failures = 0;
+inline int failures = 0;
 
 inline void check(bool ok, const std::string & what) {
     if (!ok) {
@@ -55,11 +55,11 @@ inline std::vector<float> decode(ggml_type type, const std::vector<uint8_t> & q)
 
 // A back-end, one context of weights in a buffer type of choice and one of everything else.
 struct session {
-    ggml_backend_t        backend = ggml_backend_cpu_init();
-    ggml_backend_dev_t    device  = ggml_backend_get_device(backend);
-    ggml_context *        weights = ggml_init({ 1 << 16, nullptr, true });
-    ggml_context *        rest    = ggml_init({ 1 << 20, nullptr, true });
-    ggml_backend_buffer_t buffers[2] = { nullptr, nullptr };
+    ggml_backend_t backend           = ggml_backend_cpu_init();
+    ggml_backend_dev_t device        = ggml_backend_get_device(backend);
+    ggml_context * weights           = ggml_init({1 << 16, nullptr, true});
+    ggml_context * rest              = ggml_init({1 << 20, nullptr, true});
+    ggml_backend_buffer_t buffers[2] = {nullptr, nullptr};
 
     explicit session(int n_threads) { ggml_backend_cpu_set_n_threads(backend, n_threads); }
 
@@ -96,8 +96,8 @@ template <typename T> std::vector<T> get(const ggml_tensor * t) {
 }
 
 inline ggml_backend_buffer_type_t repacked_type() {
-    auto * dev = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    auto   get_extra = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(
+    auto * dev     = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    auto get_extra = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(
         ggml_backend_dev_backend_reg(dev), "ggml_backend_dev_get_extra_bufts");
     for (auto * type = get_extra(dev); type && *type; ++type) {
         if (std::strcmp(ggml_backend_buft_name(*type), "CPU_ROCMFPX") == 0) {

@@ -9,22 +9,23 @@ namespace {
 // float to ours by SET_ROWS and by CPY, ours to float by GET_ROWS and by CPY, ours to ours by CPY
 void test_rows(const format & f, int threads, int64_t k) {
     session s(threads);
-    const int64_t rows = 9;
-    const std::vector<float>   x    = normal(k * 3, 0.05f);
-    const std::vector<int64_t> to   = { 7, 0, 4 };
-    const std::vector<int32_t> from = { 4, 7, 7, 0 };
-    ggml_tensor * table = ggml_new_tensor_2d(s.rest, f.type, k, rows);
-    ggml_tensor * data  = ggml_new_tensor_2d(s.rest, GGML_TYPE_F32, k, 3);
-    ggml_tensor * at    = ggml_new_tensor_1d(s.rest, GGML_TYPE_I64, 3);
-    ggml_tensor * pick  = ggml_new_tensor_1d(s.rest, GGML_TYPE_I32, 4);
-    ggml_tensor * filled = ggml_set_rows(s.rest, table, data, at);
-    ggml_tensor * picked = ggml_get_rows(s.rest, filled, pick);
-    ggml_tensor * packed = ggml_cpy(s.rest, data, ggml_new_tensor_2d(s.rest, f.type, k, 3));
-    ggml_tensor * copied = ggml_cpy(s.rest, packed, ggml_new_tensor_2d(s.rest, f.type, k, 3));
-    ggml_tensor * opened = ggml_cpy(s.rest, copied, ggml_new_tensor_2d(s.rest, GGML_TYPE_F32, k, 3));
-    ggml_tensor * added  = ggml_add(s.rest, copied, data);
-    for (auto * op : { filled, picked, packed, copied, opened, added }) {
-        check(ggml_backend_dev_supports_op(s.device, op), std::string(f.name) + " " + ggml_op_name(op->op) + ": refused");
+    const int64_t rows              = 9;
+    const std::vector<float> x      = normal(k * 3, 0.05f);
+    const std::vector<int64_t> to   = {7, 0, 4};
+    const std::vector<int32_t> from = {4, 7, 7, 0};
+    ggml_tensor * table             = ggml_new_tensor_2d(s.rest, f.type, k, rows);
+    ggml_tensor * data              = ggml_new_tensor_2d(s.rest, GGML_TYPE_F32, k, 3);
+    ggml_tensor * at                = ggml_new_tensor_1d(s.rest, GGML_TYPE_I64, 3);
+    ggml_tensor * pick              = ggml_new_tensor_1d(s.rest, GGML_TYPE_I32, 4);
+    ggml_tensor * filled            = ggml_set_rows(s.rest, table, data, at);
+    ggml_tensor * picked            = ggml_get_rows(s.rest, filled, pick);
+    ggml_tensor * packed            = ggml_cpy(s.rest, data, ggml_new_tensor_2d(s.rest, f.type, k, 3));
+    ggml_tensor * copied            = ggml_cpy(s.rest, packed, ggml_new_tensor_2d(s.rest, f.type, k, 3));
+    ggml_tensor * opened            = ggml_cpy(s.rest, copied, ggml_new_tensor_2d(s.rest, GGML_TYPE_F32, k, 3));
+    ggml_tensor * added             = ggml_add(s.rest, copied, data);
+    for (auto * op : {filled, picked, packed, copied, opened, added}) {
+        check(ggml_backend_dev_supports_op(s.device, op),
+              std::string(f.name) + " " + ggml_op_name(op->op) + ": refused");
     }
     s.place_rest();
     set(data, x);
@@ -35,7 +36,7 @@ void test_rows(const format & f, int threads, int64_t k) {
     s.run(added);
 
     const std::vector<uint8_t> q = quantize(f.type, x, k);
-    const std::vector<float>   y = decode(f.type, q);
+    const std::vector<float> y   = decode(f.type, q);
     const std::string what = std::string(f.name) + " k=" + std::to_string(k) + " threads=" + std::to_string(threads);
     std::vector<float> want;
     for (int32_t row : from) {
@@ -57,17 +58,18 @@ void test_rows(const format & f, int threads, int64_t k) {
 void test_strided(const format & f, int threads) {
     session s(threads);
     const int64_t k = 64, rows = 6;
-    const std::vector<float>   x = normal(2 * k * rows, 0.05f);
+    const std::vector<float> x   = normal(2 * k * rows, 0.05f);
     const std::vector<uint8_t> q = quantize(f.type, x, 2 * k);
-    ggml_tensor * wide   = ggml_new_tensor_2d(s.rest, f.type, 2 * k, rows);
-    ggml_tensor * right  = ggml_view_2d(s.rest, wide, k, rows, wide->nb[1], ggml_row_size(f.type, k));
-    ggml_tensor * opened = ggml_cpy(s.rest, right, ggml_new_tensor_2d(s.rest, GGML_TYPE_F32, k, rows));
-    ggml_tensor * copied = ggml_cpy(s.rest, right, ggml_new_tensor_2d(s.rest, f.type, k, rows));
-    ggml_tensor * data   = ggml_new_tensor_2d(s.rest, GGML_TYPE_F32, 2 * k, rows);
-    ggml_tensor * half   = ggml_cast(s.rest, data, GGML_TYPE_F16);
-    ggml_tensor * packed = ggml_cpy(s.rest, half, ggml_new_tensor_2d(s.rest, f.type, 2 * k, rows));
-    for (auto * op : { opened, copied, packed }) {
-        check(ggml_backend_dev_supports_op(s.device, op), std::string(f.name) + " strided " + ggml_op_name(op->op) + ": refused");
+    ggml_tensor * wide           = ggml_new_tensor_2d(s.rest, f.type, 2 * k, rows);
+    ggml_tensor * right          = ggml_view_2d(s.rest, wide, k, rows, wide->nb[1], ggml_row_size(f.type, k));
+    ggml_tensor * opened         = ggml_cpy(s.rest, right, ggml_new_tensor_2d(s.rest, GGML_TYPE_F32, k, rows));
+    ggml_tensor * copied         = ggml_cpy(s.rest, right, ggml_new_tensor_2d(s.rest, f.type, k, rows));
+    ggml_tensor * data           = ggml_new_tensor_2d(s.rest, GGML_TYPE_F32, 2 * k, rows);
+    ggml_tensor * half           = ggml_cast(s.rest, data, GGML_TYPE_F16);
+    ggml_tensor * packed         = ggml_cpy(s.rest, half, ggml_new_tensor_2d(s.rest, f.type, 2 * k, rows));
+    for (auto * op : {opened, copied, packed}) {
+        check(ggml_backend_dev_supports_op(s.device, op),
+              std::string(f.name) + " strided " + ggml_op_name(op->op) + ": refused");
     }
     s.place_rest();
     set(wide, q);
@@ -94,7 +96,7 @@ void test_strided(const format & f, int threads) {
 
 int main() {
     for (const format & f : formats) {
-        for (int threads : { 1, 3 }) {
+        for (int threads : {1, 3}) {
             test_rows(f, threads, 32);
             test_rows(f, threads, 160);
             test_strided(f, threads);

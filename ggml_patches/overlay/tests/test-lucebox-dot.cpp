@@ -15,15 +15,16 @@ constexpr int Q8_BYTES = 34;
 
 struct format {
     const char * name;
-    int          id;
-    size_t       block_bytes;
-    int          code_bytes;
+    int id;
+    size_t block_bytes;
+    int code_bytes;
     void (*generic)(int, float *, size_t, const void *, size_t, const void *, size_t, int);
 };
 
-#define ADD_FORMAT(type_id, suffix, stem, text, bytes) \
-    { text, rocmfpx_format_of(type_id), sizeof(block_##stem), (int) sizeof(block_##stem::qs), ggml_vec_dot_##stem##_q8_0_generic },
-const format formats[] = { ROCMFPX_TYPES(ADD_FORMAT) };
+#define ADD_FORMAT(type_id, suffix, stem, text, bytes)                                                                 \
+    {text, rocmfpx_format_of(type_id), sizeof(block_##stem), (int) sizeof(block_##stem::qs),                           \
+     ggml_vec_dot_##stem##_q8_0_generic},
+const format formats[] = {ROCMFPX_TYPES(ADD_FORMAT)};
 
 std::mt19937 rng(1);
 
@@ -73,11 +74,11 @@ float reference(const format & f, int64_t n_blocks, const uint8_t * x, const uin
 int test_rows(const rocmfpx_kernels & engine, const format & f, int runs) {
     int bad = 0;
     for (int run = 0; run < runs; ++run) {
-        const int n = 1 + below(40);
+        const int n                  = 1 + below(40);
         const std::vector<uint8_t> x = random_blocks(f, n, run % 3);
         const std::vector<uint8_t> y = random_q8_0(n);
-        const float got  = engine.dot[f.id](n, x.data(), y.data());
-        const float want = reference(f, n, x.data(), y.data());
+        const float got              = engine.dot[f.id](n, x.data(), y.data());
+        const float want             = reference(f, n, x.data(), y.data());
         if (!same_bits(got, want) && bad++ == 0) {
             std::fprintf(stderr, "%s %s: %d blocks: %a, reference %a\n", engine.name, f.name, n, got, want);
         }
@@ -88,13 +89,13 @@ int test_rows(const rocmfpx_kernels & engine, const format & f, int runs) {
 int test_bands(const rocmfpx_kernels & engine, const format & f, int runs) {
     int bad = 0;
     for (int run = 0; run < runs; ++run) {
-        const int n     = 1 + below(12);
-        const int cols  = 1 + below(ROCMFPX_PANEL);
-        const int width = cols + below(ROCMFPX_PANEL + 1 - cols);
+        const int n                     = 1 + below(12);
+        const int cols                  = 1 + below(ROCMFPX_PANEL);
+        const int width                 = cols + below(ROCMFPX_PANEL + 1 - cols);
         const std::vector<uint8_t> rows = random_blocks(f, (size_t) n * ROCMFPX_BAND, run % 3);
-        std::vector<uint8_t>       band(rows.size());
-        std::vector<rocmfpx_act>   panel((size_t) n * width - (width - cols));
-        std::vector<float>         out((size_t) cols * ROCMFPX_BAND);
+        std::vector<uint8_t> band(rows.size());
+        std::vector<rocmfpx_act> panel((size_t) n * width - (width - cols));
+        std::vector<float> out((size_t) cols * ROCMFPX_BAND);
         std::vector<std::vector<uint8_t>> act;
         rocmfpx_pack_band(f.id, rows.data(), n, band.data());
         for (int c = 0; c < cols; ++c) {
@@ -103,11 +104,11 @@ int test_bands(const rocmfpx_kernels & engine, const format & f, int runs) {
         }
         engine.tile[f.id](n, band.data(), panel.data(), width, cols, out.data());
         for (int i = 0; i < cols * ROCMFPX_BAND; ++i) {
-            const uint8_t * row  = rows.data() + (size_t) (i % ROCMFPX_BAND) * n * f.block_bytes;
-            const float     want = reference(f, n, row, act[i / ROCMFPX_BAND].data());
+            const uint8_t * row = rows.data() + (size_t) (i % ROCMFPX_BAND) * n * f.block_bytes;
+            const float want    = reference(f, n, row, act[i / ROCMFPX_BAND].data());
             if (!same_bits(out[i], want) && bad++ == 0) {
-                std::fprintf(stderr, "%s %s: %d blocks, %d columns: row %d of column %d: %a, reference %a\n", engine.name,
-                             f.name, n, cols, i % ROCMFPX_BAND, i / ROCMFPX_BAND, out[i], want);
+                std::fprintf(stderr, "%s %s: %d blocks, %d columns: row %d of column %d: %a, reference %a\n",
+                             engine.name, f.name, n, cols, i % ROCMFPX_BAND, i / ROCMFPX_BAND, out[i], want);
             }
         }
     }
@@ -128,7 +129,9 @@ int main() {
             const int rows  = test_rows(engine, f, 600);
             const int bands = engine.tile ? test_bands(engine, f, 200) : 0;
             std::fprintf(stderr, "%-7s %-18s rows %s, bands %s\n", engine.name, f.name, rows ? "FAIL" : "ok",
-                        !engine.tile ? "none" : bands ? "FAIL" : "ok");
+                         !engine.tile ? "none"
+                         : bands      ? "FAIL"
+                                      : "ok");
             bad += rows + bands;
         }
     }

@@ -12,11 +12,11 @@ constexpr double MAX_NMSE = 5e-4;
 
 // One column through the scalar dot product and through decoded weights.
 struct expected {
-    const format &       f;
-    int64_t              k, rows;
+    const format & f;
+    int64_t k, rows;
     std::vector<uint8_t> q;
-    std::vector<float>   w;
-    double               error = 0.0, energy = 0.0;
+    std::vector<float> w;
+    double error = 0.0, energy = 0.0;
 
     expected(const format & format, int64_t k, int64_t rows)
         : f(format), k(k), rows(rows), q(quantize(f.type, normal(k * rows, 0.05f), k)), w(decode(f.type, q)) {}
@@ -29,7 +29,7 @@ struct expected {
         for (int64_t r = 0; r < n; ++r) {
             float dot = 0.0f;
             f.dot((int) k, &dot, 0, q.data() + (first + r) * ggml_row_size(f.type, k), 0, y.data(), 0, 1);
-            same = same && std::memcmp(&dot, &got[r], sizeof(dot)) == 0;
+            same         = same && std::memcmp(&dot, &got[r], sizeof(dot)) == 0;
             double exact = 0.0;
             for (int64_t i = 0; i < k; ++i) {
                 exact += (double) w[(first + r) * k + i] * (double) act[i];
@@ -44,20 +44,21 @@ struct expected {
 };
 
 std::string text(const char * op, const format & f, bool repacked, int threads, int64_t k, int64_t rows, int64_t cols) {
-    return std::string(op) + " " + f.name + (repacked ? " repacked" : " packed") + " threads=" + std::to_string(threads) +
-           " k=" + std::to_string(k) + " rows=" + std::to_string(rows) + " columns=" + std::to_string(cols);
+    return std::string(op) + " " + f.name + (repacked ? " repacked" : " packed") +
+           " threads=" + std::to_string(threads) + " k=" + std::to_string(k) + " rows=" + std::to_string(rows) +
+           " columns=" + std::to_string(cols);
 }
 
 // planes of weights are met by planes * share planes of activations
-void test_mul_mat(const format & f, ggml_backend_buffer_type_t type, bool repacked, int threads, int64_t k, int64_t rows,
-                  int64_t cols, int64_t planes = 1, int64_t share = 1) {
+void test_mul_mat(const format & f, ggml_backend_buffer_type_t type, bool repacked, int threads, int64_t k,
+                  int64_t rows, int64_t cols, int64_t planes = 1, int64_t share = 1) {
     session s(threads);
     expected want(f, k, rows * planes);
     const std::vector<float> x = normal(k * cols * planes * share, 1.0f);
-    ggml_tensor * w = ggml_new_tensor_3d(s.weights, f.type, k, rows, planes);
-    ggml_tensor * a = ggml_new_tensor_3d(s.rest, GGML_TYPE_F32, k, cols, planes * share);
+    ggml_tensor * w            = ggml_new_tensor_3d(s.weights, f.type, k, rows, planes);
+    ggml_tensor * a            = ggml_new_tensor_3d(s.rest, GGML_TYPE_F32, k, cols, planes * share);
     s.place_weights(type);
-    ggml_tensor * y = ggml_mul_mat(s.rest, w, a);
+    ggml_tensor * y        = ggml_mul_mat(s.rest, w, a);
     const std::string what = text("mul_mat", f, repacked, threads, k, rows, cols);
     check(ggml_backend_dev_supports_op(s.device, y), what + ": refused");
     s.place_rest();
@@ -65,7 +66,7 @@ void test_mul_mat(const format & f, ggml_backend_buffer_type_t type, bool repack
     set(a, x);
     s.run(y);
     const std::vector<float> got = get<float>(y);
-    bool same = true;
+    bool same                    = true;
     for (int64_t c = 0; c < cols * planes * share; ++c) {
         same = want.compare(&x[c * k], c / cols / share * rows, rows, &got[c * rows]) && same;
     }
@@ -74,11 +75,11 @@ void test_mul_mat(const format & f, ggml_backend_buffer_type_t type, bool repack
 }
 
 // broadcast: all experts of a token see the same activations
-void test_mul_mat_id(const format & f, ggml_backend_buffer_type_t type, bool repacked, int threads, int64_t k, int64_t rows,
-                     int64_t experts, int64_t used, int64_t tokens, bool broadcast) {
+void test_mul_mat_id(const format & f, ggml_backend_buffer_type_t type, bool repacked, int threads, int64_t k,
+                     int64_t rows, int64_t experts, int64_t used, int64_t tokens, bool broadcast) {
     session s(threads);
     expected want(f, k, rows * experts);
-    const int64_t per_token = broadcast ? 1 : used;
+    const int64_t per_token    = broadcast ? 1 : used;
     const std::vector<float> x = normal(k * per_token * tokens, 1.0f);
     std::vector<int32_t> ids;
     for (int64_t t = 0; t < tokens; ++t) {
@@ -91,7 +92,7 @@ void test_mul_mat_id(const format & f, ggml_backend_buffer_type_t type, bool rep
     ggml_tensor * a = ggml_new_tensor_3d(s.rest, GGML_TYPE_F32, k, per_token, tokens);
     ggml_tensor * i = ggml_new_tensor_2d(s.rest, GGML_TYPE_I32, used, tokens);
     s.place_weights(type);
-    ggml_tensor * y = ggml_mul_mat_id(s.rest, w, a, i);
+    ggml_tensor * y        = ggml_mul_mat_id(s.rest, w, a, i);
     const std::string what = text("mul_mat_id", f, repacked, threads, k, rows, tokens);
     check(ggml_backend_dev_supports_op(s.device, y), what + ": refused");
     s.place_rest();
@@ -100,24 +101,24 @@ void test_mul_mat_id(const format & f, ggml_backend_buffer_type_t type, bool rep
     set(i, ids);
     s.run(y);
     const std::vector<float> got = get<float>(y);
-    bool same = true;
+    bool same                    = true;
     for (int64_t c = 0; c < used * tokens; ++c) {
         const int64_t act = broadcast ? c / used : c;
-        same = want.compare(&x[act * k], ids[c] * rows, rows, &got[c * rows]) && same;
+        same              = want.compare(&x[act * k], ids[c] * rows, rows, &got[c * rows]) && same;
     }
     check(same, what + ": differs from the scalar dot product");
     check(want.nmse() < MAX_NMSE, what + ": nmse " + std::to_string(want.nmse()));
 }
 
 void test_products(const format & f, ggml_backend_buffer_type_t type, bool repacked) {
-    for (int threads : { 1, 3 }) {
-        for (int64_t cols : { 1, 2, 3, 4, 5, 6, 7, 8, 17, 33 }) {
+    for (int threads : {1, 3}) {
+        for (int64_t cols : {1, 2, 3, 4, 5, 6, 7, 8, 17, 33}) {
             test_mul_mat(f, type, repacked, threads, 96, 48, cols);
         }
         test_mul_mat(f, type, repacked, threads, 256, 32, 512);
         test_mul_mat(f, type, repacked, threads, 32, 16, 1);
         test_mul_mat(f, type, repacked, threads, 160, 16, 5, 3, 2);
-        for (int64_t tokens : { 1, 2, 9, 70 }) {
+        for (int64_t tokens : {1, 2, 9, 70}) {
             test_mul_mat_id(f, type, repacked, threads, 96, 32, 7, 2, tokens, true);
             test_mul_mat_id(f, type, repacked, threads, 64, 48, 5, 3, tokens, false);
         }
@@ -131,7 +132,8 @@ void test_refusals(const format & f, ggml_backend_buffer_type_t type) {
     ggml_tensor * a = ggml_new_tensor_2d(s.rest, GGML_TYPE_F32, 64, 2);
     ggml_tensor * i = ggml_new_tensor_1d(s.rest, GGML_TYPE_I32, 2);
     s.place_weights(type);
-    check(!ggml_backend_dev_supports_op(s.device, ggml_mul_mat(s.rest, w, a)), std::string("24 rows accepted: ") + f.name);
+    check(!ggml_backend_dev_supports_op(s.device, ggml_mul_mat(s.rest, w, a)),
+          std::string("24 rows accepted: ") + f.name);
     check(!ggml_backend_dev_supports_op(s.device, ggml_get_rows(s.rest, w, i)),
           std::string("get_rows of repacked weights accepted: ") + f.name);
 }

@@ -17,25 +17,25 @@ constexpr int64_t GROUP_COLUMNS = 4 * ROCMFPX_PANEL;
 
 struct column {
     const float * src;
-    float *       dst;
+    float * dst;
 };
 
 struct group {
     const uint8_t * weights;
-    int64_t         first; // column
-    int64_t         count; // columns
+    int64_t first; // column
+    int64_t count; // columns
 };
 
 // The parts of the work buffer. Sizes are known before the graph runs; the rest is filled in by the threads.
 struct plan {
-    int             format;
-    int64_t         k;
-    int64_t         n_blocks;
-    int64_t         n_columns;
-    int64_t         max_groups;
-    size_t          row_bytes; // of weights
-    size_t          q8_bytes;  // of one activation row
-    size_t          size;
+    int format;
+    int64_t k;
+    int64_t n_blocks;
+    int64_t n_columns;
+    int64_t max_groups;
+    size_t row_bytes; // of weights
+    size_t q8_bytes;  // of one activation row
+    size_t size;
     ggml_from_float_t quantize;
 
     // offsets
@@ -54,9 +54,20 @@ plan make_plan(const ggml_tensor * op, int n_threads) {
     const ggml_tensor * weights = op->src[0];
     const ggml_tensor * act     = op->src[1];
 
-    plan p = { rocmfpx_format_of(weights->type), weights->ne[0], weights->ne[0] / QK_ROCMFPX, 0, 0,
-               ggml_row_size(weights->type, weights->ne[0]), ggml_row_size(GGML_TYPE_Q8_0, weights->ne[0]), 0,
-               ggml_get_type_traits_cpu(GGML_TYPE_Q8_0)->from_float, 0, 0, 0, 0, 0 };
+    plan p            = {rocmfpx_format_of(weights->type),
+                         weights->ne[0],
+                         weights->ne[0] / QK_ROCMFPX,
+                         0,
+                         0,
+                         ggml_row_size(weights->type, weights->ne[0]),
+                         ggml_row_size(GGML_TYPE_Q8_0, weights->ne[0]),
+                         0,
+                         ggml_get_type_traits_cpu(GGML_TYPE_Q8_0)->from_float,
+                         0,
+                         0,
+                         0,
+                         0,
+                         0};
     int64_t n_experts = 0;
     if (op->op == GGML_OP_MUL_MAT_ID) {
         n_experts    = weights->ne[2];
@@ -67,7 +78,7 @@ plan make_plan(const ggml_tensor * op, int n_threads) {
         p.max_groups = act->ne[2] * act->ne[3] * groups_of(act->ne[1]);
     }
 
-    size_t at = 0;
+    size_t at    = 0;
     auto reserve = [&at](size_t bytes) {
         const size_t start = at;
         at += GGML_PAD(bytes, 64);
@@ -83,17 +94,17 @@ plan make_plan(const ggml_tensor * op, int n_threads) {
 }
 
 struct work {
-    column *      columns;
-    group *       groups;
-    int64_t *     counts;
-    uint8_t *     q8; // of this thread
+    column * columns;
+    group * groups;
+    int64_t * counts;
+    uint8_t * q8; // of this thread
     rocmfpx_act * panels;
 };
 
 work place(const plan & p, const ggml_compute_params * params) {
     uint8_t * base = (uint8_t *) GGML_PAD((uintptr_t) params->wdata, 64);
-    return { (column *) (base + p.at_columns), (group *) (base + p.at_groups), (int64_t *) (base + p.at_counts),
-             base + p.at_q8 + GGML_PAD(p.q8_bytes, 64) * params->ith, (rocmfpx_act *) (base + p.at_panels) };
+    return {(column *) (base + p.at_columns), (group *) (base + p.at_groups), (int64_t *) (base + p.at_counts),
+            base + p.at_q8 + GGML_PAD(p.q8_bytes, 64) * params->ith, (rocmfpx_act *) (base + p.at_panels)};
 }
 
 template <typename T> T * element(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
@@ -102,7 +113,7 @@ template <typename T> T * element(const ggml_tensor * t, int64_t i1, int64_t i2,
 
 void add_groups(work & w, int64_t & n_groups, const uint8_t * weights, int64_t first, int64_t count) {
     for (int64_t c = 0; c < count; c += GROUP_COLUMNS) {
-        w.groups[n_groups++] = { weights, first + c, std::min(GROUP_COLUMNS, count - c) };
+        w.groups[n_groups++] = {weights, first + c, std::min(GROUP_COLUMNS, count - c)};
     }
 }
 
@@ -114,7 +125,7 @@ void list_mul_mat(const plan & p, work & w, const ggml_compute_params * params, 
         const int64_t i1 = c % act->ne[1];
         const int64_t i2 = c / act->ne[1] % act->ne[2];
         const int64_t i3 = c / act->ne[1] / act->ne[2];
-        w.columns[c] = { element<const float>(act, i1, i2, i3), element<float>(op, i1, i2, i3) };
+        w.columns[c]     = {element<const float>(act, i1, i2, i3), element<float>(op, i1, i2, i3)};
     }
     if (params->ith == 0) {
         int64_t n_groups = 0;
@@ -132,13 +143,14 @@ void list_mul_mat_id(work & w, const ggml_tensor * op) {
     const ggml_tensor * weights = op->src[0];
     const ggml_tensor * act     = op->src[1];
     const ggml_tensor * ids     = op->src[2];
-    const int64_t n_experts = weights->ne[2];
+    const int64_t n_experts     = weights->ne[2];
 
     int64_t * next = w.counts; // count of each expert, then its next free column
     std::fill(next, next + n_experts, 0);
     for (int64_t token = 0; token < ids->ne[1]; ++token) {
         for (int64_t slot = 0; slot < ids->ne[0]; ++slot) {
-            const int32_t expert = *(const int32_t *) ((const char *) ids->data + token * ids->nb[1] + slot * ids->nb[0]);
+            const int32_t expert =
+                *(const int32_t *) ((const char *) ids->data + token * ids->nb[1] + slot * ids->nb[0]);
             GGML_ASSERT(expert >= 0 && expert < n_experts);
             next[expert]++;
         }
@@ -153,9 +165,10 @@ void list_mul_mat_id(work & w, const ggml_tensor * op) {
     }
     for (int64_t token = 0; token < ids->ne[1]; ++token) {
         for (int64_t slot = 0; slot < ids->ne[0]; ++slot) {
-            const int32_t expert = *(const int32_t *) ((const char *) ids->data + token * ids->nb[1] + slot * ids->nb[0]);
-            w.columns[next[expert]++] = { element<const float>(act, slot % act->ne[1], token, 0),
-                                          element<float>(op, slot, token, 0) };
+            const int32_t expert =
+                *(const int32_t *) ((const char *) ids->data + token * ids->nb[1] + slot * ids->nb[0]);
+            w.columns[next[expert]++] = {element<const float>(act, slot % act->ne[1], token, 0),
+                                         element<float>(op, slot, token, 0)};
         }
     }
     w.counts[n_experts] = n_groups;
@@ -164,12 +177,12 @@ void list_mul_mat_id(work & w, const ggml_tensor * op) {
 // Panel of column c of a group: panels follow each other, the last one as wide as what is left.
 struct panel {
     rocmfpx_act * act;
-    int           width;
+    int width;
 };
 
 panel panel_at(const plan & p, const work & w, const group & g, int64_t c) {
     const int64_t first = c / ROCMFPX_PANEL * ROCMFPX_PANEL;
-    return { w.panels + (g.first + first) * p.n_blocks, (int) std::min<int64_t>(ROCMFPX_PANEL, g.count - first) };
+    return {w.panels + (g.first + first) * p.n_blocks, (int) std::min<int64_t>(ROCMFPX_PANEL, g.count - first)};
 }
 
 void pack_columns(const plan & p, work & w, const ggml_compute_params * params, int64_t n_groups) {
@@ -185,7 +198,8 @@ void pack_columns(const plan & p, work & w, const ggml_compute_params * params, 
     }
 }
 
-void multiply(const plan & p, const work & w, rocmfpx_tile tile, const group & g, int64_t band_first, int64_t band_end) {
+void multiply(const plan & p, const work & w, rocmfpx_tile tile, const group & g, int64_t band_first,
+              int64_t band_end) {
     alignas(64) float out[ROCMFPX_PANEL * ROCMFPX_BAND];
     for (int64_t band = band_first; band < band_end; ++band) {
         const uint8_t * weights = g.weights + band * ROCMFPX_BAND * p.row_bytes;
@@ -237,11 +251,11 @@ void rocmfpx_matmul(const ggml_compute_params * params, ggml_tensor * op) {
     pack_columns(p, w, params, n_groups);
     ggml_barrier(params->threadpool);
 
-    const int64_t n_bands    = op->src[0]->ne[1] / ROCMFPX_BAND;
-    const int64_t wanted     = params->nth == 1 ? 1 : (4 * params->nth + n_groups - 1) / n_groups; // pieces of a group
-    const int64_t run        = (n_bands + wanted - 1) / wanted;
-    const int64_t runs       = (n_bands + run - 1) / run;
-    const rocmfpx_tile tile  = rocmfpx_kernels_best()->tile[p.format];
+    const int64_t n_bands   = op->src[0]->ne[1] / ROCMFPX_BAND;
+    const int64_t wanted    = params->nth == 1 ? 1 : (4 * params->nth + n_groups - 1) / n_groups; // pieces of a group
+    const int64_t run       = (n_bands + wanted - 1) / wanted;
+    const int64_t runs      = (n_bands + run - 1) / run;
+    const rocmfpx_tile tile = rocmfpx_kernels_best()->tile[p.format];
     for (int64_t i = params->ith; i < n_groups * runs; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
         const int64_t first = i % runs * run;
         multiply(p, w, tile, w.groups[i / runs], first, std::min(first + run, n_bands));

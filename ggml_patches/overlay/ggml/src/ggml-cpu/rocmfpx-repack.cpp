@@ -33,8 +33,8 @@ class traits : public ggml::cpu::tensor_traits {
 // Whole bands of whole planes; a view must start at a band.
 bool can_repack(const ggml_tensor * t) {
     return rocmfpx_format_of(t->type) >= 0 && t->ne[1] % ROCMFPX_BAND == 0 && ggml_is_contiguous(t) &&
-           (t->view_src == nullptr ||
-            (t->view_src->ne[0] == t->ne[0] && t->view_src->extra != nullptr && t->view_offs % (ROCMFPX_BAND * t->nb[1]) == 0));
+           (t->view_src == nullptr || (t->view_src->ne[0] == t->ne[0] && t->view_src->extra != nullptr &&
+                                       t->view_offs % (ROCMFPX_BAND * t->nb[1]) == 0));
 }
 
 class extra : public ggml::cpu::extra_buffer_type {
@@ -78,8 +78,8 @@ ggml_status init_tensor(ggml_backend_buffer_t, ggml_tensor * tensor) {
 
 // Whole bands at a time, in any order; a tensor that cannot be repacked is refused by supports_op, never filled.
 void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, size_t offset, size_t size) {
-    const int    format = rocmfpx_format_of(tensor->type);
-    const size_t band   = ROCMFPX_BAND * ggml_row_size(tensor->type, tensor->ne[0]);
+    const int format  = rocmfpx_format_of(tensor->type);
+    const size_t band = ROCMFPX_BAND * ggml_row_size(tensor->type, tensor->ne[0]);
     GGML_ASSERT(tensor->extra != nullptr);
     GGML_ASSERT(offset % band == 0 && size % band == 0);
     for (size_t at = 0; at < size; at += band) {
@@ -96,8 +96,8 @@ const char * get_name(ggml_backend_buffer_type_t) {
 void advise_huge_pages(ggml_backend_buffer_t buffer) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     constexpr uintptr_t page = 4096;
-    const uintptr_t first = GGML_PAD((uintptr_t) ggml_backend_buffer_get_base(buffer), page);
-    const uintptr_t end   = (uintptr_t) ggml_backend_buffer_get_base(buffer) + ggml_backend_buffer_get_size(buffer);
+    const uintptr_t first    = GGML_PAD((uintptr_t) ggml_backend_buffer_get_base(buffer), page);
+    const uintptr_t end      = (uintptr_t) ggml_backend_buffer_get_base(buffer) + ggml_backend_buffer_get_size(buffer);
     if (end > first) {
         madvise((void *) first, (end - first) / page * page, MADV_HUGEPAGE); // a wish; refusal changes nothing
     }

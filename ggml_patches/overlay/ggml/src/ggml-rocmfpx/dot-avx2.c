@@ -9,11 +9,11 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define AVX2 __attribute__((target("avx2,f16c")))
+#define AVX2   __attribute__((target("avx2,f16c")))
 #define INLINE AVX2 static inline __attribute__((always_inline))
 
 #define Q8_BYTES 34
-#define STEP 4 // blocks
+#define STEP     4 // blocks
 
 // One packed format. products: sums of neighbouring pairs of level * q, 16 words in weight order.
 typedef struct {
@@ -45,34 +45,35 @@ INLINE __m256i biased_products(__m256i w, __m256i q, int bias) {
 #define LANES(...) _mm256_broadcastsi128_si256(_mm_setr_epi8(__VA_ARGS__))
 
 INLINE __m256i products_fp2(const uint8_t * x, __m256i q) {
-    const __m256i lanes = _mm256_broadcastsi128_si256(_mm_loadl_epi64((const __m128i *) x));
-    const __m256i pick_a = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1,
-                                            4, -1, 4, -1, 4, -1, 4, -1, 5, -1, 5, -1, 5, -1, 5, -1);
-    const __m256i pick_b = _mm256_setr_epi8(2, -1, 2, -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1,
-                                            6, -1, 6, -1, 6, -1, 6, -1, 7, -1, 7, -1, 7, -1, 7, -1);
+    const __m256i lanes  = _mm256_broadcastsi128_si256(_mm_loadl_epi64((const __m128i *) x));
+    const __m256i pick_a = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1, 4, -1, 4, -1, 4, -1,
+                                            4, -1, 5, -1, 5, -1, 5, -1, 5, -1);
+    const __m256i pick_b = _mm256_setr_epi8(2, -1, 2, -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1, 6, -1, 6, -1, 6, -1,
+                                            6, -1, 7, -1, 7, -1, 7, -1, 7, -1);
     const __m256i factor = _mm256_set1_epi64x(0x0100040010004000);
     return biased_products(window(lanes, pick_a, pick_b, factor, 2), q, ROCMFP2_BIAS);
 }
 
 // The eight words of 3-bit codes in bytes b, b + 1, b + 2. The last code's second byte is not used: any will do.
-#define WORDS3(b) (b), (b) + 1, (b), (b) + 1, (b), (b) + 1, (b) + 1, (b) + 2, (b) + 1, (b) + 2, (b) + 1, (b) + 2, \
-                  (b) + 2, -1, (b) + 2, -1
+#define WORDS3(b)                                                                                                      \
+    (b), (b) + 1, (b), (b) + 1, (b), (b) + 1, (b) + 1, (b) + 2, (b) + 1, (b) + 2, (b) + 1, (b) + 2, (b) + 2, -1,       \
+        (b) + 2, -1
 
 INLINE __m256i products_fp3(const uint8_t * x, __m256i q) {
     const __m128i twelve = _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *) x), load_u32(x + 8));
     const __m256i pick_a = _mm256_setr_epi8(WORDS3(0), WORDS3(6));
     const __m256i pick_b = _mm256_setr_epi8(WORDS3(3), WORDS3(9));
-    const __m256i factor = _mm256_broadcastsi128_si256(_mm_setr_epi16(1 << 13, 1 << 10, 1 << 7, 1 << 12, 1 << 9,
-                                                                      1 << 6, 1 << 11, 1 << 8));
-    const __m256i code = window(_mm256_broadcastsi128_si256(twelve), pick_a, pick_b, factor, 3);
+    const __m256i factor =
+        _mm256_broadcastsi128_si256(_mm_setr_epi16(1 << 13, 1 << 10, 1 << 7, 1 << 12, 1 << 9, 1 << 6, 1 << 11, 1 << 8));
+    const __m256i code  = window(_mm256_broadcastsi128_si256(twelve), pick_a, pick_b, factor, 3);
     const __m256i level = LANES(4, 5, 6, 8, 4, 3, 2, 0, 4, 5, 6, 8, 4, 3, 2, 0);
     return biased_products(_mm256_shuffle_epi8(level, code), q, ROCMFP3_BIAS);
 }
 
 INLINE __m256i products_fp4(const uint8_t * x, __m256i q) {
-    const __m128i codes = _mm_loadu_si128((const __m128i *) x);
+    const __m128i codes   = _mm_loadu_si128((const __m128i *) x);
     const __m256i nibbles = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(codes, 4), codes), _mm256_set1_epi8(15));
-    const __m256i level = LANES(10, 11, 12, 13, 14, 16, 18, 20, 10, 9, 8, 7, 6, 4, 2, 0);
+    const __m256i level   = LANES(10, 11, 12, 13, 14, 16, 18, 20, 10, 9, 8, 7, 6, 4, 2, 0);
     return biased_products(_mm256_shuffle_epi8(level, nibbles), q, ROCMFP4_BIAS);
 }
 
@@ -80,12 +81,12 @@ INLINE __m256i products_fp4(const uint8_t * x, __m256i q) {
 #define WORDS6(b) (b), (b) + 1, (b), (b) + 1, (b) + 1, (b) + 2, (b) + 2, -1
 
 INLINE __m256i products_fp6(const uint8_t * x, __m256i q) {
-    const __m256i lanes = _mm256_loadu2_m128i((const __m128i *) (x + 8), (const __m128i *) x);
+    const __m256i lanes  = _mm256_loadu2_m128i((const __m128i *) (x + 8), (const __m128i *) x);
     const __m256i pick_a = _mm256_setr_epi8(WORDS6(0), WORDS6(3), WORDS6(4), WORDS6(7));
     const __m256i pick_b = _mm256_setr_epi8(WORDS6(6), WORDS6(9), WORDS6(10), WORDS6(13));
     const __m256i factor = _mm256_set1_epi64x(0x0100004000100400);
-    const __m256i code = window(lanes, pick_a, pick_b, factor, 6);
-    const __m256i sign = _mm256_or_si256(_mm256_cmpgt_epi8(code, _mm256_set1_epi8(31)), _mm256_set1_epi8(1));
+    const __m256i code   = window(lanes, pick_a, pick_b, factor, 6);
+    const __m256i sign   = _mm256_or_si256(_mm256_cmpgt_epi8(code, _mm256_set1_epi8(31)), _mm256_set1_epi8(1));
     return _mm256_maddubs_epi16(_mm256_and_si256(code, _mm256_set1_epi8(31)), _mm256_sign_epi8(q, sign));
 }
 
@@ -110,8 +111,8 @@ INLINE __m256 swap_lanes(__m256 v) {
 INLINE __m256 decode_scales(uint64_t bytes, bool two) {
     const __m128i first_then_second = two ? _mm_setr_epi8(0, -1, 2, -1, 4, -1, 6, -1, 1, -1, 3, -1, 5, -1, 7, -1)
                                           : _mm_setr_epi8(0, -1, 2, -1, 4, -1, 6, -1, 0, -1, 2, -1, 4, -1, 6, -1);
-    const __m128i words = _mm_shuffle_epi8(_mm_cvtsi64_si128((long long) bytes), first_then_second);
-    const __m128i invalid = _mm_cmpgt_epi16(words, _mm_set1_epi16(ROCMFPX_SCALE_MAX));
+    const __m128i words             = _mm_shuffle_epi8(_mm_cvtsi64_si128((long long) bytes), first_then_second);
+    const __m128i invalid           = _mm_cmpgt_epi16(words, _mm_set1_epi16(ROCMFPX_SCALE_MAX));
     return _mm256_cvtph_ps(_mm_slli_epi16(_mm_andnot_si128(invalid, words), 7));
 }
 
@@ -119,14 +120,14 @@ INLINE __m256 decode_scales(uint64_t bytes, bool two) {
 INLINE void four_terms(const packed * f, const uint8_t * x, const uint8_t * y, int n, float * terms) {
     __m256i sums[STEP];
     uint64_t scale_bytes = 0;
-    uint64_t halves = 0;
+    uint64_t halves      = 0;
 #pragma GCC unroll 4
     for (int b = 0; b < STEP; ++b) {
         sums[b] = _mm256_setzero_si256();
         if (b < n) {
             const uint8_t * block = x + b * f->block_bytes;
-            const __m256i q = _mm256_loadu_si256((const __m256i *) (y + b * Q8_BYTES + 2));
-            sums[b] = _mm256_madd_epi16(f->products(block, q), _mm256_set1_epi16(1));
+            const __m256i q       = _mm256_loadu_si256((const __m256i *) (y + b * Q8_BYTES + 2));
+            sums[b]               = _mm256_madd_epi16(f->products(block, q), _mm256_set1_epi16(1));
             uint16_t half;
             uint16_t pair = block[f->code_bytes];
             memcpy(&half, y + b * Q8_BYTES, sizeof(half));
@@ -138,10 +139,10 @@ INLINE void four_terms(const packed * f, const uint8_t * x, const uint8_t * y, i
         }
     }
 
-    const __m256 s = decode_scales(scale_bytes, f->two_scales);
+    const __m256 s  = decode_scales(scale_bytes, f->two_scales);
     const __m128 d4 = _mm_mul_ps(_mm_cvtph_ps(_mm_cvtsi64_si128((long long) halves)), _mm_set1_ps(128.0f));
-    const __m256 d = _mm256_set_m128(d4, d4);
-    __m256i i = sum_fours(sums);
+    const __m256 d  = _mm256_set_m128(d4, d4);
+    __m256i i       = sum_fours(sums);
     __m256 t;
     if (!f->two_scales) {
         i = _mm256_add_epi32(i, _mm256_permute2x128_si256(i, i, 1));
@@ -178,22 +179,22 @@ INLINE float dot(const packed * f, int64_t n_blocks, const uint8_t * x, const ui
     return sum;
 }
 
-#define DEFINE_DOT(stem, block, codes, two, first_scale, products)                                     \
-    AVX2 static float dot_##stem(int64_t n_blocks, const uint8_t * x, const uint8_t * y) {             \
-        const packed f = { block, codes, two, first_scale, products };                                 \
-        return dot(&f, n_blocks, x, y);                                                                \
+#define DEFINE_DOT(stem, block, codes, two, first_scale, products)                                                     \
+    AVX2 static float dot_##stem(int64_t n_blocks, const uint8_t * x, const uint8_t * y) {                             \
+        const packed f = {block, codes, two, first_scale, products};                                                   \
+        return dot(&f, n_blocks, x, y);                                                                                \
     }
 
-DEFINE_DOT(fp4,      18, 16, true,  true,  products_fp4)
-DEFINE_DOT(fp4_fast, 17, 16, false, true,  products_fp4)
-DEFINE_DOT(fp6,      26, 24, true,  false, products_fp6)
-DEFINE_DOT(fp8,      33, 32, false, true,  products_fp8)
-DEFINE_DOT(fp3,      14, 12, true,  false, products_fp3)
-DEFINE_DOT(fp2,      10, 8,  true,  false, products_fp2)
+DEFINE_DOT(fp4, 18, 16, true, true, products_fp4)
+DEFINE_DOT(fp4_fast, 17, 16, false, true, products_fp4)
+DEFINE_DOT(fp6, 26, 24, true, false, products_fp6)
+DEFINE_DOT(fp8, 33, 32, false, true, products_fp8)
+DEFINE_DOT(fp3, 14, 12, true, false, products_fp3)
+DEFINE_DOT(fp2, 10, 8, true, false, products_fp2)
 
 float rocmfpx_dot_fp8_avx2(int64_t n_blocks, const uint8_t * x, const uint8_t * y) {
     return dot_fp8(n_blocks, x, y);
 }
 
-const rocmfpx_dot rocmfpx_dot_avx2[ROCMFPX_FORMATS] = { dot_fp4, dot_fp4_fast, dot_fp6, dot_fp8, dot_fp3, dot_fp2 };
+const rocmfpx_dot rocmfpx_dot_avx2[ROCMFPX_FORMATS] = {dot_fp4, dot_fp4_fast, dot_fp6, dot_fp8, dot_fp3, dot_fp2};
 #endif

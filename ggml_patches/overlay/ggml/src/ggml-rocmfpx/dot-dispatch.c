@@ -14,18 +14,18 @@
 #endif
 #endif
 
-#define DEFINE_SCALAR(stem, codec)                                                                     \
-    static float dot_##stem(int64_t n_blocks, const uint8_t * x, const uint8_t * y) {                  \
-        return rocmfpx_dot_q8_0(&rocmfpx_codec_##codec, n_blocks * QK_ROCMFPX, x, y);                  \
+#define DEFINE_SCALAR(stem, codec)                                                                                     \
+    static float dot_##stem(int64_t n_blocks, const uint8_t * x, const uint8_t * y) {                                  \
+        return rocmfpx_dot_q8_0(&rocmfpx_codec_##codec, n_blocks * QK_ROCMFPX, x, y);                                  \
     }
-DEFINE_SCALAR(fp4,      rocmfp4)
+DEFINE_SCALAR(fp4, rocmfp4)
 DEFINE_SCALAR(fp4_fast, rocmfp4_fast)
-DEFINE_SCALAR(fp6,      rocmfp6)
-DEFINE_SCALAR(fp8,      rocmfp8)
-DEFINE_SCALAR(fp3,      rocmfp3)
-DEFINE_SCALAR(fp2,      rocmfp2)
+DEFINE_SCALAR(fp6, rocmfp6)
+DEFINE_SCALAR(fp8, rocmfp8)
+DEFINE_SCALAR(fp3, rocmfp3)
+DEFINE_SCALAR(fp2, rocmfp2)
 
-static const rocmfpx_dot dot_scalar[ROCMFPX_FORMATS] = { dot_fp4, dot_fp4_fast, dot_fp6, dot_fp8, dot_fp3, dot_fp2 };
+static const rocmfpx_dot dot_scalar[ROCMFPX_FORMATS] = {dot_fp4, dot_fp4_fast, dot_fp6, dot_fp8, dot_fp3, dot_fp2};
 
 static bool always(void) {
     return true;
@@ -50,9 +50,9 @@ static bool has_avx512(void) {
 
 #define N_ENGINES 3
 static const rocmfpx_kernels engines[N_ENGINES] = {
-    { "scalar", always,     dot_scalar,         NULL },
-    { "avx2",   has_avx2,   rocmfpx_dot_avx2,   rocmfpx_tile_avx2 },
-    { "avx512", has_avx512, rocmfpx_dot_avx512, rocmfpx_tile_avx512 },
+    {"scalar", always, dot_scalar, NULL},
+    {"avx2", has_avx2, rocmfpx_dot_avx2, rocmfpx_tile_avx2},
+    {"avx512", has_avx512, rocmfpx_dot_avx512, rocmfpx_tile_avx512},
 };
 
 #elif defined(__aarch64__) && defined(__GNUC__)
@@ -69,14 +69,14 @@ static bool has_dotprod(void) {
 
 #define N_ENGINES 2
 static const rocmfpx_kernels engines[N_ENGINES] = {
-    { "scalar", always,      dot_scalar,       NULL },
-    { "neon",   has_dotprod, rocmfpx_dot_neon, rocmfpx_tile_neon },
+    {"scalar", always, dot_scalar, NULL},
+    {"neon", has_dotprod, rocmfpx_dot_neon, rocmfpx_tile_neon},
 };
 
 #else
 
 #define N_ENGINES 1
-static const rocmfpx_kernels engines[N_ENGINES] = { { "scalar", always, dot_scalar, NULL } };
+static const rocmfpx_kernels engines[N_ENGINES] = {{"scalar", always, dot_scalar, NULL}};
 
 #endif
 
@@ -97,15 +97,15 @@ const rocmfpx_kernels * rocmfpx_kernels_best(void) {
     return found;
 }
 
-#define DEFINE_VEC_DOT(stem, format)                                                                           \
-    void ggml_vec_dot_##stem##_q8_0(int n, float * GGML_RESTRICT s, size_t bs, const void * GGML_RESTRICT vx,  \
-                                    size_t bx, const void * GGML_RESTRICT vy, size_t by, int nrc) {            \
-        (void) bs, (void) bx, (void) by, (void) nrc;                                                           \
-        *s = rocmfpx_kernels_best()->dot[format](n / QK_ROCMFPX, (const uint8_t *) vx, (const uint8_t *) vy);  \
+#define DEFINE_VEC_DOT(stem, format)                                                                                   \
+    void ggml_vec_dot_##stem##_q8_0(int n, float * GGML_RESTRICT s, size_t bs, const void * GGML_RESTRICT vx,          \
+                                    size_t bx, const void * GGML_RESTRICT vy, size_t by, int nrc) {                    \
+        (void) bs, (void) bx, (void) by, (void) nrc;                                                                   \
+        *s = rocmfpx_kernels_best()->dot[format](n / QK_ROCMFPX, (const uint8_t *) vx, (const uint8_t *) vy);          \
     }
-DEFINE_VEC_DOT(rocmfp4,      ROCMFPX_FP4)
+DEFINE_VEC_DOT(rocmfp4, ROCMFPX_FP4)
 DEFINE_VEC_DOT(rocmfp4_fast, ROCMFPX_FP4_FAST)
-DEFINE_VEC_DOT(rocmfp6,      ROCMFPX_FP6)
-DEFINE_VEC_DOT(rocmfp8,      ROCMFPX_FP8)
-DEFINE_VEC_DOT(rocmfp3,      ROCMFPX_FP3)
-DEFINE_VEC_DOT(rocmfp2,      ROCMFPX_FP2)
+DEFINE_VEC_DOT(rocmfp6, ROCMFPX_FP6)
+DEFINE_VEC_DOT(rocmfp8, ROCMFPX_FP8)
+DEFINE_VEC_DOT(rocmfp3, ROCMFPX_FP3)
+DEFINE_VEC_DOT(rocmfp2, ROCMFPX_FP2)

@@ -69,7 +69,7 @@ static void pack_block(int format, const uint8_t * x, uint32_t * column) {
         case ROCMFPX_FP6:
             for (int t = 0; t < 2; ++t) {
                 const uint8_t * twelve = x + 12 * t;
-                const uint32_t last = bias6(spread6(load(twelve + 9, 3)));
+                const uint32_t last    = bias6(spread6(load(twelve + 9, 3)));
                 for (int i = 0; i < 3; ++i) {
                     column[3 * t + i] = bias6(spread6(load(twelve + 3 * i, 3))) | hi_field(last, i);
                 }
@@ -104,8 +104,8 @@ static void pack_block(int format, const uint8_t * x, uint32_t * column) {
 // One block of every row; the rows' blocks are `stride` bytes apart.
 static void pack_blocks(int format, const uint8_t * blocks, int64_t stride, uint8_t * scales, uint8_t * lines) {
     const rocmfpx_codec * c = format_codec[format];
-    const int code_bytes = rocmfpx_code_bytes(c);
-    const int n_scales = rocmfpx_scale_count(c);
+    const int code_bytes    = rocmfpx_code_bytes(c);
+    const int n_scales      = rocmfpx_scale_count(c);
     for (int r = 0; r < ROCMFPX_BAND; ++r) {
         const uint8_t * block = blocks + r * stride;
         uint32_t column[8];
@@ -114,7 +114,7 @@ static void pack_blocks(int format, const uint8_t * blocks, int64_t stride, uint
             memcpy(lines + i * ROCMFPX_LINE + 4 * r, &column[i], sizeof(column[i]));
         }
         for (int s = 0; s < n_scales; ++s) {
-            const uint8_t scale = block[code_bytes + s];
+            const uint8_t scale          = block[code_bytes + s];
             scales[s * ROCMFPX_BAND + r] = scale <= ROCMFPX_SCALE_MAX ? scale : 0;
         }
     }
@@ -122,9 +122,9 @@ static void pack_blocks(int format, const uint8_t * blocks, int64_t stride, uint
 
 void rocmfpx_pack_band(int format, const uint8_t * rows, int64_t n_blocks, uint8_t * band) {
     const rocmfpx_codec * c = format_codec[format];
-    const int block_bytes = rocmfpx_block_bytes(c);
-    const int line_bytes = rocmfpx_code_bytes(c) * ROCMFPX_BAND;
-    const int scale_bytes = rocmfpx_scale_count(c) * ROCMFPX_BAND;
+    const int block_bytes   = rocmfpx_block_bytes(c);
+    const int line_bytes    = rocmfpx_code_bytes(c) * ROCMFPX_BAND;
+    const int scale_bytes   = rocmfpx_scale_count(c) * ROCMFPX_BAND;
     for (int64_t first = 0; first < n_blocks; first += ROCMFPX_CHUNK) {
         const int n = n_blocks - first < ROCMFPX_CHUNK ? (int) (n_blocks - first) : ROCMFPX_CHUNK;
         for (int b = 0; b < n; ++b) {
@@ -137,8 +137,8 @@ void rocmfpx_pack_band(int format, const uint8_t * rows, int64_t n_blocks, uint8
 
 // IEEE half to float, exact.
 static float half_to_float(const uint8_t * bytes) {
-    const uint32_t half = (uint32_t) bytes[0] | (uint32_t) bytes[1] << 8;
-    const uint32_t sign = (half & 0x8000) << 16;
+    const uint32_t half     = (uint32_t) bytes[0] | (uint32_t) bytes[1] << 8;
+    const uint32_t sign     = (half & 0x8000) << 16;
     const uint32_t exponent = half >> 10 & 31;
     if (exponent == 0) {
         const float magnitude = (float) (half & 1023) * 0x1p-24f;
@@ -155,7 +155,7 @@ void rocmfpx_pack_column(int format, const uint8_t * q8_0, int64_t n_blocks, roc
     const bool two = format_codec[format]->group == 16;
     for (int64_t b = 0; b < n_blocks; ++b) {
         const uint8_t * block = q8_0 + b * ROCMFPX_Q8_0_BYTES;
-        rocmfpx_act * act = column + b * width;
+        rocmfpx_act * act     = column + b * width;
         memcpy(act->q, block + 2, QK_ROCMFPX);
         int sums[2] = {0, 0};
         for (int i = 0; i < 16; ++i) {
@@ -164,7 +164,7 @@ void rocmfpx_pack_column(int format, const uint8_t * q8_0, int64_t n_blocks, roc
         }
         act->start[0] = -bias * (two ? sums[0] : sums[0] + sums[1]);
         act->start[1] = -bias * sums[1];
-        act->d = 128.0f * half_to_float(block);
-        act->unused = 0;
+        act->d        = 128.0f * half_to_float(block);
+        act->unused   = 0;
     }
 }

@@ -17,8 +17,8 @@
 // A band is ROCMFPX_BAND rows, of the same size in bytes as the rows it is made from. It is one stream, as two
 // halve the speed of reading from memory: chunks of ROCMFPX_CHUNK blocks (the last one may be shorter), each the
 // scales of its blocks, as [block][scale][row] with invalid bytes set to 0, then the codes of its blocks.
-// Whole chunks keep cache lines aligned. Codes of a block are 64-byte lines. Byte 4 * row + j of a line holds bits of weights 4 * g + j, 0 <= j < 4,
-// of that row, where g is a group of four weights, 0 <= g < 8:
+// Whole chunks keep cache lines aligned. Codes of a block are 64-byte lines. Byte 4 * row + j of a line holds bits of
+// weights 4 * g + j, 0 <= j < 4, of that row, where g is a group of four weights, 0 <= g < 8:
 //   fp8   8 lines, line g:                  | level ^ 0x80 : 8 |
 //   fp6   6 lines, x y z of t = 0, 1:       | hi : 2 | level + 31 : 6 |   g = 4t, 4t+1, 4t+2; the three hi make 4t+3
 //   fp4   4 lines, line v:                  | g = v + 4 : 4 | g = v : 4 |
@@ -34,9 +34,9 @@
 // ROCMFPX_PANEL columns, stored as [block][column].
 #define ROCMFPX_PANEL 16
 typedef struct {
-    int8_t  q[QK_ROCMFPX];
+    int8_t q[QK_ROCMFPX];
     int32_t start[2]; // -bias * sum of q: of each half with two scales, of all in [0] with one
-    float   d;        // activation scale times 128
+    float d;          // activation scale times 128
     int32_t unused;   // 48 bytes: q stays aligned to 16
 } rocmfpx_act;
 ROCMFPX_STATIC_ASSERT(sizeof(rocmfpx_act) == 48, "wrong rocmfpx_act size");
@@ -54,14 +54,14 @@ enum { ROCMFPX_FP4, ROCMFPX_FP4_FAST, ROCMFPX_FP6, ROCMFPX_FP8, ROCMFPX_FP3, ROC
 typedef float (*rocmfpx_dot)(int64_t n_blocks, const uint8_t * x, const uint8_t * y);
 
 // out[column][row] of one band and n_cols columns of a panel that is `width` columns wide; 1 <= n_cols.
-typedef void (*rocmfpx_tile)(int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel, int width,
-                             int n_cols, float * out);
+typedef void (*rocmfpx_tile)(int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel, int width, int n_cols,
+                             float * out);
 
 // One engine. The scalar one has no tiles: without a vector unit a repacked layout gains nothing.
 typedef struct {
     const char * name;
-    bool (*works)(void); // on this machine
-    const rocmfpx_dot *  dot;  // by format
+    bool (*works)(void);       // on this machine
+    const rocmfpx_dot * dot;   // by format
     const rocmfpx_tile * tile; // by format, or NULL
 } rocmfpx_kernels;
 
@@ -76,8 +76,7 @@ GGML_API int rocmfpx_format_of(int type);
 GGML_API void rocmfpx_pack_band(int format, const uint8_t * rows, int64_t n_blocks, uint8_t * band);
 
 // One Q8_0 row to a column of a panel that is `width` columns wide.
-GGML_API void rocmfpx_pack_column(int format, const uint8_t * q8_0, int64_t n_blocks, rocmfpx_act * column,
-                                  int width);
+GGML_API void rocmfpx_pack_column(int format, const uint8_t * q8_0, int64_t n_blocks, rocmfpx_act * column, int width);
 
 // The engines this library was compiled with, slowest first; NULL past the last.
 GGML_API const rocmfpx_kernels * rocmfpx_kernels_at(int i);
@@ -86,9 +85,9 @@ GGML_API const rocmfpx_kernels * rocmfpx_kernels_at(int i);
 GGML_API const rocmfpx_kernels * rocmfpx_kernels_best(void);
 
 float rocmfpx_dot_fp8_avx2(int64_t n_blocks, const uint8_t * x, const uint8_t * y);
-extern const rocmfpx_dot  rocmfpx_dot_avx2[ROCMFPX_FORMATS];
-extern const rocmfpx_dot  rocmfpx_dot_avx512[ROCMFPX_FORMATS];
-extern const rocmfpx_dot  rocmfpx_dot_neon[ROCMFPX_FORMATS];
+extern const rocmfpx_dot rocmfpx_dot_avx2[ROCMFPX_FORMATS];
+extern const rocmfpx_dot rocmfpx_dot_avx512[ROCMFPX_FORMATS];
+extern const rocmfpx_dot rocmfpx_dot_neon[ROCMFPX_FORMATS];
 extern const rocmfpx_tile rocmfpx_tile_avx2[ROCMFPX_FORMATS];
 extern const rocmfpx_tile rocmfpx_tile_avx512[ROCMFPX_FORMATS];
 extern const rocmfpx_tile rocmfpx_tile_neon[ROCMFPX_FORMATS];

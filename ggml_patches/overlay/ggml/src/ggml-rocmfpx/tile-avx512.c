@@ -14,8 +14,8 @@
 
 #define TWICE(...)  __VA_ARGS__, __VA_ARGS__
 #define TIMES4(...) TWICE(TWICE(__VA_ARGS__))
-static const uint8_t level_fp3[64] = { TWICE(TIMES4(4, 5, 6, 8, 4, 3, 2, 0)) };
-static const uint8_t level_fp4[64] = { TIMES4(10, 11, 12, 13, 14, 16, 18, 20, 10, 9, 8, 7, 6, 4, 2, 0) };
+static const uint8_t level_fp3[64] = {TWICE(TIMES4(4, 5, 6, 8, 4, 3, 2, 0))};
+static const uint8_t level_fp4[64] = {TIMES4(10, 11, 12, 13, 14, 16, 18, 20, 10, 9, 8, 7, 6, 4, 2, 0)};
 
 INLINE __m512i line(const uint8_t * codes, int i) {
     return _mm512_loadu_si512(codes + i * ROCMFPX_LINE);
@@ -24,8 +24,8 @@ INLINE __m512i line(const uint8_t * codes, int i) {
 // The fields `hi` of three lines as one six-bit code; bits 6 and 7 are rubbish.
 INLINE __m512i join_hi(__m512i x, __m512i y, __m512i z) {
     const int pick = 0xca; // mask ? b : c
-    const __m512i xy = _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x0c), _mm512_srli_epi16(y, 4),
-                                                 _mm512_srli_epi16(x, 6), pick);
+    const __m512i xy =
+        _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x0c), _mm512_srli_epi16(y, 4), _mm512_srli_epi16(x, 6), pick);
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x30), _mm512_srli_epi16(z, 2), xy, pick);
 }
 
@@ -35,10 +35,10 @@ INLINE void unpack_fp2(const uint8_t * codes, __m512i * w) {
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
         const __m512i x = line(codes, v);
-        w[4 * v + 0] = _mm512_and_si512(x, mask);
-        w[4 * v + 1] = _mm512_and_si512(_mm512_srli_epi16(x, 2), mask);
-        w[4 * v + 2] = _mm512_and_si512(_mm512_srli_epi16(x, 4), mask);
-        w[4 * v + 3] = _mm512_and_si512(_mm512_srli_epi16(x, 6), mask);
+        w[4 * v + 0]    = _mm512_and_si512(x, mask);
+        w[4 * v + 1]    = _mm512_and_si512(_mm512_srli_epi16(x, 2), mask);
+        w[4 * v + 2]    = _mm512_and_si512(_mm512_srli_epi16(x, 4), mask);
+        w[4 * v + 3]    = _mm512_and_si512(_mm512_srli_epi16(x, 6), mask);
     }
 }
 
@@ -47,13 +47,13 @@ INLINE void unpack_fp3(const uint8_t * codes, __m512i * w) {
     __m512i x[3];
 #pragma GCC unroll 3
     for (int v = 0; v < 3; ++v) {
-        x[v] = line(codes, v);
-        w[v] = _mm512_permutexvar_epi8(x[v], level);
+        x[v]     = line(codes, v);
+        w[v]     = _mm512_permutexvar_epi8(x[v], level);
         w[v + 3] = _mm512_permutexvar_epi8(_mm512_srli_epi16(x[v], 3), level);
     }
     const __m512i hi = join_hi(x[0], x[1], x[2]);
-    w[6] = _mm512_permutexvar_epi8(hi, level);
-    w[7] = _mm512_permutexvar_epi8(_mm512_srli_epi16(hi, 3), level);
+    w[6]             = _mm512_permutexvar_epi8(hi, level);
+    w[7]             = _mm512_permutexvar_epi8(_mm512_srli_epi16(hi, 3), level);
 }
 
 INLINE void unpack_fp4(const uint8_t * codes, __m512i * w) {
@@ -61,8 +61,8 @@ INLINE void unpack_fp4(const uint8_t * codes, __m512i * w) {
 #pragma GCC unroll 4
     for (int v = 0; v < 4; ++v) {
         const __m512i x = line(codes, v);
-        w[v] = _mm512_permutexvar_epi8(x, level);
-        w[v + 4] = _mm512_permutexvar_epi8(_mm512_srli_epi16(x, 4), level);
+        w[v]            = _mm512_permutexvar_epi8(x, level);
+        w[v + 4]        = _mm512_permutexvar_epi8(_mm512_srli_epi16(x, 4), level);
     }
 }
 
@@ -73,10 +73,10 @@ INLINE void unpack_fp6(const uint8_t * codes, __m512i * w) {
         const __m512i x = line(codes, 3 * t);
         const __m512i y = line(codes, 3 * t + 1);
         const __m512i z = line(codes, 3 * t + 2);
-        w[4 * t + 0] = _mm512_and_si512(x, mask);
-        w[4 * t + 1] = _mm512_and_si512(y, mask);
-        w[4 * t + 2] = _mm512_and_si512(z, mask);
-        w[4 * t + 3] = _mm512_and_si512(join_hi(x, y, z), mask);
+        w[4 * t + 0]    = _mm512_and_si512(x, mask);
+        w[4 * t + 1]    = _mm512_and_si512(y, mask);
+        w[4 * t + 2]    = _mm512_and_si512(z, mask);
+        w[4 * t + 3]    = _mm512_and_si512(join_hi(x, y, z), mask);
     }
 }
 
@@ -119,8 +119,8 @@ INLINE __m512 add_block(const banded * f, __m512 sum, const __m512i * w, __m512 
     const __m512 i0 = _mm512_cvtepi32_ps(dot4(a->start[0], w, a->q, 4));
     const __m512 i1 = _mm512_cvtepi32_ps(dot4(a->start[1], w + 4, a->q + 16, 4));
     if (f->scale_first) {
-        return _mm512_add_ps(sum, _mm512_add_ps(_mm512_mul_ps(_mm512_mul_ps(s0, d), i0),
-                                                _mm512_mul_ps(_mm512_mul_ps(s1, d), i1)));
+        return _mm512_add_ps(
+            sum, _mm512_add_ps(_mm512_mul_ps(_mm512_mul_ps(s0, d), i0), _mm512_mul_ps(_mm512_mul_ps(s1, d), i1)));
     }
     return _mm512_add_ps(sum, _mm512_mul_ps(d, _mm512_add_ps(_mm512_mul_ps(s0, i0), _mm512_mul_ps(s1, i1))));
 }
@@ -134,7 +134,7 @@ INLINE void columns(const banded * f, int64_t n_blocks, const uint8_t * band, co
         sum[c] = _mm512_setzero_ps();
     }
     for (int64_t left = n_blocks; left > 0; left -= ROCMFPX_CHUNK) {
-        const int n = left < ROCMFPX_CHUNK ? (int) left : ROCMFPX_CHUNK;
+        const int n           = left < ROCMFPX_CHUNK ? (int) left : ROCMFPX_CHUNK;
         const uint8_t * scale = band;
         const uint8_t * codes = band + n * scale_bytes;
         for (int b = 0; b < n; ++b) {
@@ -158,34 +158,39 @@ INLINE void columns(const banded * f, int64_t n_blocks, const uint8_t * band, co
     }
 }
 
-#define COLUMNS_CASE(n) case n: columns(&f, n_blocks, band, panel, width, n, out); return;
+#define COLUMNS_CASE(n)                                                                                                \
+    case n:                                                                                                            \
+        columns(&f, n_blocks, band, panel, width, n, out);                                                             \
+        return;
 
-#define DEFINE_TILE(stem, codes, two, first_scale)                                                              \
-    AVX512 static void tile_##stem(int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel,           \
-                                   int width, int n_cols, float * out) {                                        \
-        const banded f = { codes, two, first_scale, unpack_##stem };                                            \
-        for (; n_cols > 0; n_cols -= 8, panel += 8, out += 8 * ROCMFPX_BAND) {                                  \
-            switch (n_cols) {                                                                                   \
-                COLUMNS_CASE(1)                                                                                 \
-                COLUMNS_CASE(2)                                                                                 \
-                COLUMNS_CASE(3)                                                                                 \
-                COLUMNS_CASE(4)                                                                                 \
-                COLUMNS_CASE(5)                                                                                 \
-                COLUMNS_CASE(6)                                                                                 \
-                COLUMNS_CASE(7)                                                                                 \
-                COLUMNS_CASE(16)                                                                                \
-                default: columns(&f, n_blocks, band, panel, width, 8, out);                                     \
-            }                                                                                                   \
-        }                                                                                                       \
+#define DEFINE_TILE(stem, codes, two, first_scale)                                                                     \
+    AVX512 static void tile_##stem(int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel, int width,       \
+                                   int n_cols, float * out) {                                                          \
+        const banded f = {codes, two, first_scale, unpack_##stem};                                                     \
+        for (; n_cols > 0; n_cols -= 8, panel += 8, out += 8 * ROCMFPX_BAND) {                                         \
+            switch (n_cols) {                                                                                          \
+                COLUMNS_CASE(1)                                                                                        \
+                COLUMNS_CASE(2)                                                                                        \
+                COLUMNS_CASE(3)                                                                                        \
+                COLUMNS_CASE(4)                                                                                        \
+                COLUMNS_CASE(5)                                                                                        \
+                COLUMNS_CASE(6)                                                                                        \
+                COLUMNS_CASE(7)                                                                                        \
+                COLUMNS_CASE(16)                                                                                       \
+                default:                                                                                               \
+                    columns(&f, n_blocks, band, panel, width, 8, out);                                                 \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 
 #define unpack_fp4_fast unpack_fp4
-DEFINE_TILE(fp4,      16, true,  true)
+DEFINE_TILE(fp4, 16, true, true)
 DEFINE_TILE(fp4_fast, 16, false, true)
-DEFINE_TILE(fp6,      24, true,  false)
-DEFINE_TILE(fp8,      32, false, true)
-DEFINE_TILE(fp3,      12, true,  false)
-DEFINE_TILE(fp2,      8,  true,  false)
+DEFINE_TILE(fp6, 24, true, false)
+DEFINE_TILE(fp8, 32, false, true)
+DEFINE_TILE(fp3, 12, true, false)
+DEFINE_TILE(fp2, 8, true, false)
 
-const rocmfpx_tile rocmfpx_tile_avx512[ROCMFPX_FORMATS] = { tile_fp4, tile_fp4_fast, tile_fp6, tile_fp8, tile_fp3, tile_fp2 };
+const rocmfpx_tile rocmfpx_tile_avx512[ROCMFPX_FORMATS] = {tile_fp4, tile_fp4_fast, tile_fp6,
+                                                           tile_fp8, tile_fp3,      tile_fp2};
 #endif

@@ -8,10 +8,10 @@
 
 #include <arm_neon.h>
 
-#define NEON __attribute__((target("arch=armv8.2-a+dotprod")))
+#define NEON   __attribute__((target("arch=armv8.2-a+dotprod")))
 #define INLINE NEON static inline __attribute__((always_inline))
 
-#define ROWS 4
+#define ROWS    4
 #define COLUMNS 8
 
 INLINE uint8x16_t line(const uint8_t * codes, int i) {
@@ -35,26 +35,26 @@ INLINE void unpack_fp2(const uint8_t * codes, uint8x16_t * w) {
 }
 
 INLINE void unpack_fp3(const uint8_t * codes, uint8x16_t * w) {
-    static const uint8_t by_code[16] = { 4, 5, 6, 8, 4, 3, 2, 0 };
-    const uint8x16_t level = vld1q_u8(by_code);
+    static const uint8_t by_code[16] = {4, 5, 6, 8, 4, 3, 2, 0};
+    const uint8x16_t level           = vld1q_u8(by_code);
     uint8x16_t x[3];
     for (int v = 0; v < 3; ++v) {
-        x[v] = line(codes, v);
-        w[v] = vqtbl1q_u8(level, masked(x[v], 0, 7));
+        x[v]     = line(codes, v);
+        w[v]     = vqtbl1q_u8(level, masked(x[v], 0, 7));
         w[v + 3] = vqtbl1q_u8(level, masked(x[v], 3, 7));
     }
     const uint8x16_t hi = join_hi(x[0], x[1], x[2]);
-    w[6] = vqtbl1q_u8(level, masked(hi, 0, 7));
-    w[7] = vqtbl1q_u8(level, masked(hi, 3, 7));
+    w[6]                = vqtbl1q_u8(level, masked(hi, 0, 7));
+    w[7]                = vqtbl1q_u8(level, masked(hi, 3, 7));
 }
 
 INLINE void unpack_fp4(const uint8_t * codes, uint8x16_t * w) {
-    static const uint8_t by_code[16] = { 10, 11, 12, 13, 14, 16, 18, 20, 10, 9, 8, 7, 6, 4, 2, 0 };
-    const uint8x16_t level = vld1q_u8(by_code);
+    static const uint8_t by_code[16] = {10, 11, 12, 13, 14, 16, 18, 20, 10, 9, 8, 7, 6, 4, 2, 0};
+    const uint8x16_t level           = vld1q_u8(by_code);
     for (int v = 0; v < 4; ++v) {
         const uint8x16_t x = line(codes, v);
-        w[v] = vqtbl1q_u8(level, masked(x, 0, 15));
-        w[v + 4] = vqtbl1q_u8(level, vshrq_n_u8(x, 4));
+        w[v]               = vqtbl1q_u8(level, masked(x, 0, 15));
+        w[v + 4]           = vqtbl1q_u8(level, vshrq_n_u8(x, 4));
     }
 }
 
@@ -63,10 +63,10 @@ INLINE void unpack_fp6(const uint8_t * codes, uint8x16_t * w) {
         const uint8x16_t x = line(codes, 3 * t);
         const uint8x16_t y = line(codes, 3 * t + 1);
         const uint8x16_t z = line(codes, 3 * t + 2);
-        w[4 * t + 0] = masked(x, 0, 0x3f);
-        w[4 * t + 1] = masked(y, 0, 0x3f);
-        w[4 * t + 2] = masked(z, 0, 0x3f);
-        w[4 * t + 3] = join_hi(x, y, z);
+        w[4 * t + 0]       = masked(x, 0, 0x3f);
+        w[4 * t + 1]       = masked(y, 0, 0x3f);
+        w[4 * t + 2]       = masked(z, 0, 0x3f);
+        w[4 * t + 3]       = join_hi(x, y, z);
     }
 }
 
@@ -93,9 +93,9 @@ typedef struct {
 
 INLINE int32x4_t dot16(int32x4_t sum, const uint8x16_t * w, const int8_t * q) {
     const int8x16_t a = vld1q_s8(q);
-    sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[0]), a, 0);
-    sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[1]), a, 1);
-    sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[2]), a, 2);
+    sum               = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[0]), a, 0);
+    sum               = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[1]), a, 1);
+    sum               = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[2]), a, 2);
     return vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[3]), a, 3);
 }
 
@@ -124,7 +124,7 @@ INLINE void columns(const banded * f, int64_t n_blocks, const uint8_t * band, in
         sum[i / n_cols][i % n_cols] = vdupq_n_f32(0.0f);
     }
     for (int64_t left = n_blocks; left > 0; left -= ROCMFPX_CHUNK) {
-        const int n = left < ROCMFPX_CHUNK ? (int) left : ROCMFPX_CHUNK;
+        const int n           = left < ROCMFPX_CHUNK ? (int) left : ROCMFPX_CHUNK;
         const uint8_t * scale = band + row;
         const uint8_t * codes = band + n * scale_bytes + 4 * row;
         band += n * (scale_bytes + f->code_bytes * ROCMFPX_BAND);
@@ -152,37 +152,47 @@ INLINE void columns(const banded * f, int64_t n_blocks, const uint8_t * band, in
 }
 
 // Few columns read the band once, as decoding from memory must; more keep their sums in registers instead.
-#define WHOLE_BAND(n) case n: columns(&f, n_blocks, band, 0, ROCMFPX_BAND / ROWS, panel, width, n, out); return;
-#define PART_OF_BAND(n)                                                                      \
-    for (int row = 0; row < ROCMFPX_BAND; row += ROWS) {                                     \
-        columns(&f, n_blocks, band, row, 1, panel, width, n, out);                           \
+#define WHOLE_BAND(n)                                                                                                  \
+    case n:                                                                                                            \
+        columns(&f, n_blocks, band, 0, ROCMFPX_BAND / ROWS, panel, width, n, out);                                     \
+        return;
+#define PART_OF_BAND(n)                                                                                                \
+    for (int row = 0; row < ROCMFPX_BAND; row += ROWS) {                                                               \
+        columns(&f, n_blocks, band, row, 1, panel, width, n, out);                                                     \
     }
 
-#define DEFINE_TILE(stem, bytes, starts, two, first_scale)                                               \
-    NEON static void tile_##stem(int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel,      \
-                                 int width, int n_cols, float * out) {                                   \
-        const banded f = { bytes, starts, two, first_scale, unpack_##stem };                             \
-        for (; n_cols > 0; n_cols -= COLUMNS, panel += COLUMNS, out += COLUMNS * ROCMFPX_BAND) {         \
-            switch (n_cols) {                                                                            \
-                WHOLE_BAND(1)                                                                            \
-                WHOLE_BAND(2)                                                                            \
-                case 3: PART_OF_BAND(3) return;                                                          \
-                case 4: PART_OF_BAND(4) return;                                                          \
-                case 5: PART_OF_BAND(5) return;                                                          \
-                case 6: PART_OF_BAND(6) return;                                                          \
-                case 7: PART_OF_BAND(7) return;                                                          \
-                default: PART_OF_BAND(COLUMNS)                                                           \
-            }                                                                                            \
-        }                                                                                                \
+#define DEFINE_TILE(stem, bytes, starts, two, first_scale)                                                             \
+    NEON static void tile_##stem(int64_t n_blocks, const uint8_t * band, const rocmfpx_act * panel, int width,         \
+                                 int n_cols, float * out) {                                                            \
+        const banded f = {bytes, starts, two, first_scale, unpack_##stem};                                             \
+        for (; n_cols > 0; n_cols -= COLUMNS, panel += COLUMNS, out += COLUMNS * ROCMFPX_BAND) {                       \
+            switch (n_cols) {                                                                                          \
+                WHOLE_BAND(1)                                                                                          \
+                WHOLE_BAND(2)                                                                                          \
+                case 3:                                                                                                \
+                    PART_OF_BAND(3) return;                                                                            \
+                case 4:                                                                                                \
+                    PART_OF_BAND(4) return;                                                                            \
+                case 5:                                                                                                \
+                    PART_OF_BAND(5) return;                                                                            \
+                case 6:                                                                                                \
+                    PART_OF_BAND(6) return;                                                                            \
+                case 7:                                                                                                \
+                    PART_OF_BAND(7) return;                                                                            \
+                default:                                                                                               \
+                    PART_OF_BAND(COLUMNS)                                                                              \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 
 #define unpack_fp4_fast unpack_fp4
-DEFINE_TILE(fp4,      16, true,  true,  true)
-DEFINE_TILE(fp4_fast, 16, true,  false, true)
-DEFINE_TILE(fp6,      24, true,  true,  false)
-DEFINE_TILE(fp8,      32, false, false, true)
-DEFINE_TILE(fp3,      12, true,  true,  false)
-DEFINE_TILE(fp2,      8,  true,  true,  false)
+DEFINE_TILE(fp4, 16, true, true, true)
+DEFINE_TILE(fp4_fast, 16, true, false, true)
+DEFINE_TILE(fp6, 24, true, true, false)
+DEFINE_TILE(fp8, 32, false, false, true)
+DEFINE_TILE(fp3, 12, true, true, false)
+DEFINE_TILE(fp2, 8, true, true, false)
 
-const rocmfpx_tile rocmfpx_tile_neon[ROCMFPX_FORMATS] = { tile_fp4, tile_fp4_fast, tile_fp6, tile_fp8, tile_fp3, tile_fp2 };
+const rocmfpx_tile rocmfpx_tile_neon[ROCMFPX_FORMATS] = {tile_fp4, tile_fp4_fast, tile_fp6,
+                                                         tile_fp8, tile_fp3,      tile_fp2};
 #endif
