@@ -59,8 +59,10 @@ def command(
     if archive and source:
         raise click.UsageError("--archive and --source exclude each other")
     layout = find_layout()
-    wanted = names or (os.environ.get("LUCEBOX_TARGET") or DEFAULT_TARGET,)
-    targets = [find_target(name) for name in dict.fromkeys(wanted)]
+    chosen = os.environ.get("LUCEBOX_TARGET")
+    wanted = names or (chosen or DEFAULT_TARGET,)
+    said_by = "LUCEBOX_TARGET" if chosen and not names else ""
+    targets = [find_target(name, said_by) for name in dict.fromkeys(wanted)]
     if print_server:
         _answer(console, [(find_build(layout, target.name), False) for target in targets])
         return

@@ -37,7 +37,6 @@ class Plan:
 
     def lines(self) -> Iterator[Line]:
         """Yield the lines of the card's first part."""
-        model = self.model
         model, build = self.model, self.build
         yield "model", f"{model.name}, {self.model_origin}: {model.path}"
         shares = ", ".join(f"{name} {format_bytes(t.size_bytes)}" for name, t in model.types.items())

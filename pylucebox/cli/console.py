@@ -17,7 +17,7 @@ from pylucebox.core.errors import LuceboxError
 
 @dataclass(frozen=True)
 class Console:
-    """How one command talks. quiet 1 hides progress, 2 hides everything but errors."""
+    """How one command talks. quiet 1 hides progress, 2 all but the answer, warnings and errors."""
 
     json_output: bool = False
     quiet: int = 0
@@ -35,7 +35,7 @@ class Console:
         self.note(f"{name:<10} {result:<48} {'' if seconds is None else format_seconds(seconds):>8}".rstrip())
 
     def warn(self, text: str) -> None:
-        """Print a warning on stderr; -q does not hide it."""
+        """Print a warning on stderr; -qq does not hide it."""
         click.echo(click.style("warning: ", fg="yellow") + text, err=True, color=self.color)
 
     def answer(self, text: str) -> None:

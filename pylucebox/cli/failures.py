@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from pylucebox.core.errors import LuceboxError, MissingError, RequestError
 
@@ -46,7 +47,10 @@ def as_error(bad: Exception, command: str) -> LuceboxError:
     if isinstance(bad, LuceboxError):
         return bad
     if isinstance(bad, click.ClickException):
-        usage = LuceboxError(bad.format_message(), hint=f"lucebox {command} --help".replace("  ", " "))
+        context = bad.ctx if isinstance(bad, click.UsageError) else None
+        path = context.command_path if context else f"lucebox {command}".strip()
+        message = "Missing command." if isinstance(bad, NoArgsIsHelpError) else bad.format_message()
+        usage = LuceboxError(message, hint=f"{path} --help")
         usage.code, usage.exit_code = "usage", bad.exit_code
         return usage
     if isinstance(bad, MemoryError):

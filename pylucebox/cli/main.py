@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from pylucebox.cli.console import Console, print_error
 from pylucebox.cli.failures import as_error, ending_like_interrupt, interrupted
@@ -54,7 +55,9 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="pylucebox", prog_name="lucebox")
 @click.option("-v", "--verbose", is_flag=True, help="Print every command that is run and its output.")
-@click.option("-q", "--quiet", count=True, help="Hide progress; -qq hides everything but errors.")
+@click.option(
+    "-q", "--quiet", count=True, help="Hide progress; -qq hides all but the answer, warnings and errors."
+)
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object on stdout.")
 @click.option("--color/--no-color", default=None, help="Force or forbid colour (default: when a terminal).")
 @click.option("--no-progress", is_flag=True, help="Never draw progress bars.")
@@ -79,10 +82,12 @@ def group(
     if directory:
         os.chdir(directory)
     _check_current_folder()
-    if color is None and os.environ.get("NO_COLOR"):
-        color = False
     ctx.obj = Console(
-        json_output=json_output, quiet=quiet, verbose=verbose, progress=not no_progress, color=color
+        json_output=json_output,
+        quiet=quiet,
+        verbose=verbose,
+        progress=not no_progress,
+        color=_color_or_environment(color),
     )
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("urllib3").setLevel(logging.ERROR)
@@ -107,6 +112,7 @@ def main(argv: list[str] | None = None) -> Any:
     own = words[: words.index("--")] if "--" in words else words
     json_output = "--json" in own
     command = next((w for w in own if w in VERBS), "")
+    color = _wanted_color(own)
     _keep_odd_names()
     try:
         with ending_like_interrupt():
@@ -114,12 +120,26 @@ def main(argv: list[str] | None = None) -> Any:
     except (click.Abort, KeyboardInterrupt):
         error = interrupted()
     except Exception as bad:
+        if isinstance(bad, NoArgsIsHelpError) and not json_output:
+            click.echo(bad.format_message(), err=True)
+            sys.exit(bad.exit_code)
         error = as_error(bad, command)
     else:
         sys.exit(status if isinstance(status, int) else 0)
     if json_output or error.exit_code != 130:
-        print_error(error, command, json_output)
+        print_error(error, command, json_output, color)
     sys.exit(error.exit_code)
+
+
+def _color_or_environment(color: bool | None) -> bool | None:
+    """Return what --color or --no-color said, else False with NO_COLOR, else None: a terminal decides."""
+    return False if color is None and os.environ.get("NO_COLOR") else color
+
+
+def _wanted_color(words: list[str]) -> bool | None:
+    """Return the choice of colour of a command line that may be too wrong for click to read it."""
+    given = [word == "--color" for word in words if word in ("--color", "--no-color")]
+    return _color_or_environment(given[-1] if given else None)
 
 
 def _keep_odd_names() -> None:

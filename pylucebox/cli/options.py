@@ -16,7 +16,9 @@ def global_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--json", "json_output", is_flag=True, help="Print one JSON object on stdout.")
     @click.option("-v", "--verbose", is_flag=True, help="Print every command that is run and its output.")
-    @click.option("-q", "--quiet", count=True, help="Hide progress; -qq hides everything but errors.")
+    @click.option(
+        "-q", "--quiet", count=True, help="Hide progress; -qq hides all but the answer, warnings and errors."
+    )
     @click.option("--no-progress", is_flag=True, help="Never draw progress bars.")
     @functools.wraps(function)
     def wrapper(json_output: bool, verbose: bool, quiet: int, no_progress: bool, **options: Any) -> Any:

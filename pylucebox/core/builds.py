@@ -50,8 +50,9 @@ def find_build(layout: Layout, target: str | None = None) -> BuildReceipt:
     builds = {receipt.target: receipt for receipt in list_builds(layout)}
     if name:
         if name not in builds:
+            where = "" if target else "LUCEBOX_TARGET: "
             raise MissingError(
-                f"no finished build of target '{name}'{did_you_mean(name, list(builds))}",
+                f"{where}no finished build of target '{name}'{did_you_mean(name, list(builds))}",
                 hint=f"lucebox build --target {name}",
             )
         return _whole(layout, builds[name])

@@ -78,7 +78,7 @@ class GateError(LuceboxError):
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Return " (did you mean X?)" for a near miss among `known`, else ""."""
-    close = get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.5)
+    close = get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
     if not close:
         return ""
     original = next(k for k in known if k.lower() == close[0])

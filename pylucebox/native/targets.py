@@ -88,11 +88,15 @@ TARGETS = {
 DEFAULT_TARGET = "cpu"
 
 
-def find_target(name: str) -> Target:
-    """Return the target called `name`. Raises RequestError that names the nearest one."""
+def find_target(name: str, said_by: str = "") -> Target:
+    """Return the target called `name`. Raises RequestError that names the nearest one.
+
+    said_by: where the name comes from, if the user did not type it here.
+    """
     if name not in TARGETS:
+        where = f"{said_by}: " if said_by else ""
         raise RequestError(
-            f"unknown target '{name}'{did_you_mean(name, list(TARGETS))}",
+            f"{where}unknown target '{name}'{did_you_mean(name, list(TARGETS))}",
             hint=f"known targets: {', '.join(TARGETS)}",
         )
     return TARGETS[name]

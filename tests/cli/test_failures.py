@@ -154,3 +154,50 @@ def test_an_interrupted_step_ends_what_it_started(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         processes.run(["/bin/sh", "-c", script], on_line=interrupt)
     assert ended.exists() and time.monotonic() - began < processes.END_GRACE_S
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "is_coloured"),
+    [
+        (["--color"], {}, True),
+        (["--color"], {"NO_COLOR": "1"}, True),
+        (["--no-color", "--color"], {}, True),
+        ([], {}, False),
+        (["--no-color"], {}, False),
+    ],
+)
+def test_errors_obey_the_colour_options(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    environment: dict[str, str],
+    is_coloured: bool,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    code, _, err = run(capsys, *words, "convert", "no-such-folder")
+    assert code == 1 and ("\x1b[" in err) is is_coloured
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"), [([], "lucebox [OPTIONS]"), (["bench"], "lucebox bench [OPTIONS]")]
+)
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str], words: list[str], usage: str) -> None:
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "") and err.startswith(f"Usage: {usage}") and "hint:" not in err
+    code, out, _ = run(capsys, "--json", *words)
+    assert code == 2 and error_of(out)["message"] == "Missing command."
+
+
+def test_wrong_usage_points_to_the_command_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "hint: lucebox bench run --help" in run(capsys, "bench", "run", "no-such-file")[2]
+    assert "hint: lucebox --help" in run(capsys, "-C", "no-such-folder", "build")[2]
+
+
+@pytest.mark.parametrize("words", [["build", "--dry-run"], ["imatrix", "x", "-f", __file__, "--out", "y"]])
+def test_a_target_of_the_environment_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.setenv("LUCEBOX_TARGET", "cuda")
+    _, _, err = run(capsys, *words)
+    assert "error: LUCEBOX_TARGET: " in err and "'cuda'\n" in err
