@@ -11,7 +11,7 @@ from pylucebox.cli.console import Console, format_bytes
 from pylucebox.cli.encoding_options import OUT, encoding_options, find_encoder, list_types
 from pylucebox.cli.options import global_options
 from pylucebox.core.paths import find_layout
-from pylucebox.formats.checkpoint import open_checkpoint
+from pylucebox.formats.checkpoint import Checkpoint, open_checkpoint
 from pylucebox.formats.convert import ConversionPlan, plan_conversion, write_conversion
 from pylucebox.formats.encoders import NumpyEncoder
 from pylucebox.formats.encoding import Encoding
@@ -83,63 +83,59 @@ class Wanted:
 @encoding_options
 @click.option("--dry-run", is_flag=True, help="Print the plan, and write nothing.")
 @global_options
-def command(
-    console: Console,
-    source: Path | None,
-    recipe: str,
-    out: Path | None,
-    drafter: bool,
-    mtp: bool,
-    drafter_out: Path | None,
-    aux_heads: Path | None,
-    name: str | None,
-    max_memory: int | None,
-    dry_run: bool,
-    **encoding_words: Any,
-) -> None:
+def command(console: Console, **options: Any) -> None:
     """Convert the DeepSeek-V4 checkpoint in the folder SRC, as DeepSeek published it, to GGUF.
 
     The plan is made from the headers first: every tensor of the checkpoint must have its place, and the files
     must fit on the disk. Data is streamed. A file appears under its name once it is complete and read back.
     """
-    if encoding_words["list_types"]:
+    if options["list_types"]:
         list_types(console, "convert")
         return
-    if source is None:
+    wanted = _wanted(options)
+    checkpoint = open_checkpoint(options["source"], options["aux_heads"])
+    encoding = _encoding(options)
+    plans = [_plan(checkpoint, one, options, encoding) for one in wanted]
+    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
+        console.warn(note)
+    if options["dry_run"]:
+        _print_plans(console, plans)
+        return
+    check_disk(plans)
+    if plans[0].recipe.mix and isinstance(encoding.encoder, NumpyEncoder):
+        console.warn("no finished build: encoding in Python, the same bytes at a fraction of the speed")
+    _write(console, plans)
+
+
+def _wanted(options: dict[str, Any]) -> list[Wanted]:
+    drafter, mtp, drafter_out = options["drafter"], options["mtp"], options["drafter_out"]
+    if options["source"] is None:
         raise click.UsageError("Missing argument 'SRC'.")
     if drafter + mtp + bool(drafter_out) > 1:
         raise click.UsageError("--drafter, --mtp and --drafter-out exclude each other")
     role = Role.DRAFTER if drafter else Role.MTP if mtp else Role.TARGET
-    is_pure = encoding_words["pure"]
-    to = find_recipe(recipe, is_pure).name
-    wanted = [Wanted(role, out or default_out(source, to, role))]
+    to = find_recipe(options["recipe"], options["pure"]).name
+    wanted = [Wanted(role, options["out"] or default_out(options["source"], to, role))]
     if drafter_out:
         wanted.append(Wanted(Role.DRAFTER, drafter_out, is_second=True))
         if drafter_out.absolute() == wanted[0].out.absolute():
             raise click.UsageError("--out and --drafter-out name the same file")
-    checkpoint, encoding = open_checkpoint(source, aux_heads), _encoding(encoding_words)
-    plans = [
-        plan_conversion(
-            checkpoint,
-            w.role,
-            to,
-            w.out,
-            name=name,
-            max_memory_bytes=max_memory,
-            encoding=Encoding(encoding.encoder) if w.is_second else encoding,
-            is_pure=is_pure,
-        )
-        for w in wanted
-    ]
-    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
-        console.warn(note)
-    if dry_run:
-        _print_plans(console, plans)
-    else:
-        check_disk(plans)
-        if recipe.lower() not in RECIPES and isinstance(encoding.encoder, NumpyEncoder):
-            console.warn("no finished build: encoding in Python, the same bytes at a fraction of the speed")
-        _write(console, plans)
+    return wanted
+
+
+def _plan(
+    checkpoint: Checkpoint, wanted: Wanted, options: dict[str, Any], encoding: Encoding
+) -> ConversionPlan:
+    return plan_conversion(
+        checkpoint,
+        wanted.role,
+        options["recipe"],
+        wanted.out,
+        name=options["name"],
+        max_memory_bytes=options["max_memory"],
+        encoding=Encoding(encoding.encoder) if wanted.is_second else encoding,
+        is_pure=options["pure"],
+    )
 
 
 def _encoding(words: dict[str, Any]) -> Encoding:

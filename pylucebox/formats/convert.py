@@ -122,25 +122,18 @@ def plan_conversion(
 ) -> ConversionPlan:
     """Decide types, sizes and memory for one output file. Raises RequestError for what cannot be met.
 
-    name: the model's, by default the folder's. max_memory_bytes: upper bound on allocations. is_pure: see
-    find_recipe.
+    name: the model's, by default the folder's. max_memory_bytes: bound on allocations.
     """
     recipe, encoding = find_recipe(recipe_name, is_pure), encoding or Encoding()
     if out.resolve() in {path.resolve() for path in checkpoint.shards}:
         raise RequestError(f"{out}: is part of the checkpoint", hint="write to another file")
     ledger = account(checkpoint, role)
-    types = encoding.choose_types(
-        ledger.outputs, recipe, _layers(checkpoint, role), checkpoint.config.n_routed_experts
-    )
+    layers, experts = _layers(checkpoint, role), checkpoint.config.n_routed_experts
+    types = encoding.choose_types(ledger.outputs, recipe, layers, experts)
     tensors = _place(ledger.outputs, types)
-    header = build_header(
-        ds4_keys.DRAFTER_ARCHITECTURE if role is Role.DRAFTER else ds4_keys.TARGET_ARCHITECTURE,
-        [
-            *_keys(checkpoint, role, recipe, ledger, name or checkpoint.folder.resolve().name),
-            *encoding.keys(types),
-        ],
-        [t.info for t in tensors],
-    )
+    title = name or checkpoint.folder.resolve().name
+    keys = _keys(checkpoint, role, recipe, ledger, title) + encoding.keys(types)
+    header = build_header(_architecture(role), keys, [t.info for t in tensors])
     fixed = _fixed_memory(checkpoint, header) + encoding.memory_bytes
     chunk_bytes = _chunk_bytes(fixed, max_memory_bytes, tensors)
     return ConversionPlan(
@@ -174,6 +167,10 @@ def write_conversion(plan: ConversionPlan, progress: Progress | None = None) -> 
         os.fsync(stream.fileno())
         _verify(plan, partial)
     return ConversionResult(plan.out, plan.size_bytes, len(plan.tensors), tuple(warnings))
+
+
+def _architecture(role: Role) -> str:
+    return ds4_keys.DRAFTER_ARCHITECTURE if role is Role.DRAFTER else ds4_keys.TARGET_ARCHITECTURE
 
 
 def _layers(checkpoint: Checkpoint, role: Role) -> int:

@@ -96,10 +96,7 @@ class ModelInfo:
 
 
 def inspect(path: Path) -> ModelInfo:
-    """Read the header of the GGUF file at `path`. Raises RequestError naming file, field and remedy.
-
-    Of a file with tensors of type 107 and no key that names their dialect, blocks are read too.
-    """
+    """Read the header of the GGUF file at `path`. Raises RequestError naming file, field and remedy."""
     header = read_header(path)
     examine_file(header)
     architecture = str(header.value("general.architecture", ""))
