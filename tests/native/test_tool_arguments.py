@@ -1,4 +1,4 @@
-"""Replayed tool calls with broken arguments are the client's error, named by field, and the server lives on."""
+"""Replayed tool calls with broken arguments are a client error named by field; the server lives on."""
 
 import json
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import requests
+from test_run import Running, launch
 
 from pylucebox.core.receipts import BuildReceipt
-from test_run import Running, launch
 
 NESTED = '{"a":' * 2000 + "1" + "}" * 2000
 FIELD = "messages[1].tool_calls[0].function.arguments"
