@@ -1,6 +1,7 @@
 """Small scripts that speak as llama-bench, llama-perplexity and our native benchmark programs do."""
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,10 +88,18 @@ else:
 """
 
 
+# Both shell and Python: a first line that names the interpreter breaks where its path holds a space.
+START = """#!/bin/sh
+''':'
+exec {python} -IS "$0" "$@"
+' '''
+"""
+
+
 def write_program(path: Path, text: str) -> Path:
     """Write a Python program that can be started by its path, and starts fast."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{sys.executable} -IS\n{text}", encoding="utf-8")
+    path.write_text(START.format(python=shlex.quote(sys.executable)) + text, encoding="utf-8")
     path.chmod(0o755)
     return path
 

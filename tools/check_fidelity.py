@@ -252,7 +252,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--target", default="cpu", help="build to check")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs/fidelity", help="folder for the result files")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "docs/fidelity", help="folder for the result files"
+    )
     parser.add_argument("--prompts", type=int, default=50, help="of each set")
     arguments = parser.parse_args()
     layout = find_layout()
