@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from pylucebox.cli.main import group
+from pylucebox.cli.main import KNOWN_ENVIRONMENT, group
 from pylucebox.core.errors import LuceboxError
 from pylucebox.measure.folder import picture_files
 from pylucebox.measure.render import markdown
@@ -63,8 +63,16 @@ def commands_page() -> str:
     for words, command, context in walk_commands(group, "lucebox"):
         context.terminal_width = context.max_content_width = HELP_WIDTH
         parts.append(f"{'#' * (len(words) + 1)} {' '.join(words)}\n\n```\n{command.get_help(context)}\n```")
+    parts += ["## Environment", environment()]
     parts += ["## Exit codes", exit_codes(), "`lucebox run` passes on the server's own exit code."]
     return "\n\n".join(parts) + "\n"
+
+
+def environment() -> str:
+    """Return the table of environment variables."""
+    known = {**KNOWN_ENVIRONMENT, "NO_COLOR": "Set to anything: no colour, unless --color asks for it."}
+    rows = [f"| `{name}` | {what} |" for name, what in known.items()]
+    return "\n".join(["| variable | meaning |", "| --- | --- |", *rows])
 
 
 def exit_codes() -> str:

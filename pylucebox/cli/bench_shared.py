@@ -72,7 +72,10 @@ def join_options(*options: Decorator) -> Decorator:
 
 
 build_option = click.option(
-    "--build", "where", metavar="WHERE", help="Target name or build folder. Default: the only build."
+    "--build",
+    "where",
+    metavar="WHERE",
+    help="Target name or build folder. Default: LUCEBOX_TARGET, else the only one.",
 )
 out_option = click.option("--out", type=OUT, metavar="FILE", help="Also keep the result as JSON.")
 gate_option = click.option(

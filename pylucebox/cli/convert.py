@@ -60,7 +60,10 @@ class Wanted:
     help=f"{TYPES_HELP}; and the ROCmFPX types, see --list-types.",
 )
 @click.option(
-    "--out", type=OUT, metavar="FILE", help="File to write. Default: the folder's name and TYPE, here."
+    "--out",
+    type=OUT,
+    metavar="FILE",
+    help="File to write. Default: the folder's name and TYPE, here; a drafter's ends in -dspark.",
 )
 @click.option("--drafter", is_flag=True, help="Write the DSpark drafter instead of the target model.")
 @click.option("--mtp", is_flag=True, help="Write the classic MTP head instead of the target model.")
@@ -148,23 +151,28 @@ def _encoding(words: dict[str, Any]) -> Encoding:
 
 
 def default_out(source: Path, recipe: str, role: Role) -> Path:
-    """Return the file written without --out: in the current folder, named after the checkpoint."""
-    suffix = "" if role is Role.TARGET else f"-{role.value}"
-    return Path(f"{source.resolve().name}{suffix}-{recipe}.gguf")
+    """Return the file written without --out: in the current folder, named after the checkpoint.
+
+    The drafter is named so that `lucebox run` finds it beside the target.
+    """
+    name = source.resolve().name
+    if role is Role.DRAFTER:
+        return Path(f"{name}-{recipe}-dspark.gguf")
+    return Path(f"{name}-mtp-{recipe}.gguf" if role is Role.MTP else f"{name}-{recipe}.gguf")
 
 
 def _print_plans(console: Console, plans: list[ConversionPlan]) -> None:
     for plan in plans:
         console.answer(f"{plan.out}   {plan.role.value}, {plan.recipe.name}, {format_bytes(plan.size_bytes)}")
         for kind, (tensors, size) in plan.types.items():
-            console.answer(f"  {kind:<8} {tensors:>6} tensors {format_bytes(size):>12}")
+            console.answer(f"  {kind:<18} {tensors:>6} tensors {format_bytes(size):>12}")
         ledger = plan.ledger
         console.answer(
-            f"  inputs   {ledger.inputs:>6} tensors: {ledger.written} written, {ledger.merged} scales merged,"
-            f" {sum(ledger.skipped.values())} skipped"
+            f"  {'inputs':<18} {ledger.inputs:>6} tensors: {ledger.written} written,"
+            f" {ledger.merged} scales merged, {sum(ledger.skipped.values())} skipped"
         )
         for reason, count in ledger.skipped.items():
-            console.answer(f"           {count:>6} skipped: {reason}")
+            console.answer(f"  {'':<18} {count:>6} skipped: {reason}")
         console.answer(
             f"  disk     {format_bytes(plan.free_disk_bytes)} free;"
             f" memory at most {format_bytes(plan.peak_memory_bytes)}"

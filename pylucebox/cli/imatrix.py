@@ -63,4 +63,4 @@ def command(console: Console, **options: Any) -> None:
     console.stage("imatrix", f"{len(made.entries)} matrices, {tokens} tokens", seconds)
     console.answer(str(made.path))
     facts = {"out": str(made.path), "matrices": len(made.entries), "tokens": tokens, "chunks": made.chunks}
-    console.result("imatrix", {**facts, "seconds": round(seconds, 3), "receipt": build.short_id})
+    console.result("imatrix", {**facts, "seconds": round(seconds, 3), "receipt": build.id})

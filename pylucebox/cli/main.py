@@ -19,14 +19,16 @@ from pylucebox.core.errors import MissingError
 # Verb -> module in this package. Modules load on use, so that `lucebox build` needs neither numpy nor gguf.
 VERBS = ("build", "run", "convert", "quantize", "imatrix", "bench")
 
-KNOWN_ENVIRONMENT = (
-    "LUCEBOX_HOME",
-    "LUCEBOX_CONFIG",
-    "LUCEBOX_MODELS",
-    "LUCEBOX_TARGET",
-    "LUCEBOX_NO_PROGRESS",
-    "LUCEBOX_REQUIRE",  # tests only
-)
+# What each variable does, as docs/commands.md tells it.
+KNOWN_ENVIRONMENT = {
+    "LUCEBOX_HOME": "Folder for converted models, logs of runs and, when installed, sources and builds. "
+    "Default: the user's cache folder.",
+    "LUCEBOX_MODELS": "The models folder, where `run` and `imatrix` look for names. "
+    "Default: `models` in LUCEBOX_HOME.",
+    "LUCEBOX_TARGET": "Target of commands that are given none.",
+    "LUCEBOX_NO_PROGRESS": "Set to anything: never draw progress bars.",
+    "LUCEBOX_REQUIRE": "For the test suite: fail, do not skip, where this is missing (`native`).",
+}
 
 
 class Verbs(click.Group):

@@ -45,7 +45,7 @@ def command(console: Console, **options: Any) -> None:
     if options["dry_run"]:
         _print_plan(console, plan)
     else:
-        _write(console, plan, build.short_id)
+        _write(console, plan, build.id)
 
 
 def _wish(options: dict[str, Any]) -> Wish:

@@ -80,7 +80,11 @@ class Chosen:
 
 @click.command(cls=PassThrough, short_help="Serve a model, with its drafter if it has one.")
 @click.argument("model", required=False)
-@click.option("--drafter", type=FILE, help="DSpark drafter. Default: the one beside MODEL.")
+@click.option(
+    "--drafter",
+    type=FILE,
+    help="DSpark drafter. Default: MODEL-dspark.gguf, else the only file beside it with dspark in its name.",
+)
 @click.option(
     "--spec",
     type=click.Choice(["auto", "on", "off"]),
@@ -101,7 +105,12 @@ class Chosen:
     show_default=True,
     help="Form of the answers. auto: the one the model was trained in.",
 )
-@click.option("--open", "open_page", is_flag=True, help="Open the server's page in a browser.")
+@click.option(
+    "--open",
+    "open_page",
+    is_flag=True,
+    help="Open the server's page in a browser; builds have none, `-- --path DIR` serves yours.",
+)
 @click.option("--target", metavar="NAME", help="Build to use. Default: LUCEBOX_TARGET, else the only one.")
 @click.option("--no-card", is_flag=True, help="Print only the address.")
 @click.option(

@@ -43,8 +43,8 @@ def test_writes_the_target_under_a_default_name(
 def test_writes_both_files_in_one_go(source: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, source, "--to", "q8_0", "--out", "t.gguf", "--drafter-out", "d.gguf")
     assert (code, out) == (0, "t.gguf\nd.gguf\n")
-    assert run(capsys, source, "--drafter", "--to", "q8_0")[:2] == (0, "tiny-drafter-q8_0.gguf\n")
-    assert (here / "d.gguf").read_bytes() == (here / "tiny-drafter-q8_0.gguf").read_bytes()
+    assert run(capsys, source, "--drafter", "--to", "q8_0")[:2] == (0, "tiny-q8_0-dspark.gguf\n")
+    assert (here / "d.gguf").read_bytes() == (here / "tiny-q8_0-dspark.gguf").read_bytes()
 
 
 def test_dry_run_prints_the_plan_and_writes_nothing(
@@ -54,9 +54,9 @@ def test_dry_run_prints_the_plan_and_writes_nothing(
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].startswith("t.gguf   target, mxfp4, ")
-    assert "  MXFP4        12 tensors" in out and "  I32           2 tensors" in out
-    assert "  inputs      413 tensors: 162 written, 82 scales merged, 169 skipped" in lines
-    assert "              169 skipped: belongs to the drafter file" in lines
+    assert "  MXFP4                  12 tensors" in out and "  I32                     2 tensors" in out
+    assert "  inputs                413 tensors: 162 written, 82 scales merged, 169 skipped" in lines
+    assert "                        169 skipped: belongs to the drafter file" in lines
     assert lines[-1].startswith("  disk ") and "memory at most" in lines[-1]
     assert list(here.iterdir()) == []
 

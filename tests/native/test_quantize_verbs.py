@@ -110,6 +110,13 @@ def test_quantize_with_all_it_takes(
         assert a[ours.data_offset + t.offset :][: t.size_bytes] == b[start : start + size], t.name
 
 
+def test_the_result_names_the_whole_receipt(
+    capsys: pytest.CaptureFixture[str], build: BuildReceipt, exact: Path
+) -> None:
+    out, _ = run(capsys, "--json", "quantize", exact, "q.gguf", "--to", "q4_0_rocmfp4")
+    assert json.loads(out)["result"]["receipt"] == build.id
+
+
 def test_the_plan_for_people(capsys: pytest.CaptureFixture[str], exact: Path) -> None:
     out, err = run(capsys, "quantize", exact, "q.gguf", "--to", "q4_0_rocmfp4_fast", "--dry-run")
     lines = out.splitlines()

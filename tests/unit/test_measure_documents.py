@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from pylucebox.cli.main import VERBS
+from pylucebox.cli.main import KNOWN_ENVIRONMENT, VERBS
 from pylucebox.measure.machine import Machine
 from pylucebox.measure.report import Level, Result, load
 from pylucebox.measure.sources import Source, hash_files
@@ -94,6 +94,14 @@ def test_commands_page_has_every_command(tool: ModuleType) -> None:
         assert f"\n### lucebox {verb}\n" in page
     assert "\n#### lucebox bench quality\n" in page
     assert "Usage: lucebox bench quality [OPTIONS] MODEL..." in page
+
+
+def test_commands_page_has_every_variable_and_each_is_read(tool: ModuleType) -> None:
+    code = "".join(p.read_text(encoding="utf-8") for p in (TOOL.parents[1] / "pylucebox").rglob("*.py"))
+    tests = (TOOL.parents[1] / "tests/conftest.py").read_text(encoding="utf-8")
+    for name in KNOWN_ENVIRONMENT:
+        assert f"| `{name}` | " in tool.commands_page()
+        assert f'environ.get("{name}"' in code + tests, f"nothing reads {name}"
 
 
 def test_commands_page_has_every_exit_code(tool: ModuleType) -> None:
