@@ -1,4 +1,4 @@
-"""Loads liblucebox and declares its functions: types and checks, no logic. Handles live in `session`.
+"""Loads liblucebox and declares its functions: types and checks, no logic.
 
 Nothing is loaded at import. ABI_VERSION is the one declared in the overlay's include/lucebox.h.
 """
