@@ -28,6 +28,7 @@ from pylucebox.cli.bench_shared import (
     out_option,
     repository_root,
     rounds_options,
+    single_rounds_options,
     unlike_option,
     workload_options,
 )
@@ -127,7 +128,7 @@ def program_command(
 @click.argument("model", type=FILE)
 @build_option
 @workload_options
-@rounds_options
+@single_rounds_options
 @out_option
 @global_options
 def run_command(
@@ -135,7 +136,6 @@ def run_command(
     model: Path,
     where: str | None,
     rounds: int,
-    noise_rounds: int | None,
     warmups: int,
     out: Path | None,
     **workload: Any,

@@ -82,10 +82,20 @@ gate_option = click.option(
     "--gate", type=Percent(), help="Exit 7 unless every interval lies above this change, e.g. -2%."
 )
 unlike_option = click.option("--allow-unlike", is_flag=True, help="Compare what differs in other ways too.")
+INTERVAL = click.IntRange(min=2)  # rounds that an interval needs
+warmups_option = click.option(
+    "--warmups", type=click.IntRange(min=0), default=1, show_default=True, help="Not counted."
+)
 rounds_options = join_options(
-    click.option("--rounds", type=COUNT, default=8, show_default=True, help="Rounds of A B B A."),
-    click.option("--noise-rounds", type=click.IntRange(min=0), help="Rounds of A A A A. Default: as many."),
-    click.option("--warmups", type=click.IntRange(min=0), default=1, show_default=True, help="Not counted."),
+    click.option("--rounds", type=INTERVAL, default=8, show_default=True, help="Rounds of A B B A."),
+    click.option(
+        "--noise-rounds", type=click.IntRange(min=0), help="Rounds of A A A A, 0 or from 2. Default: as many."
+    ),
+    warmups_option,
+)
+single_rounds_options = join_options(
+    click.option("--rounds", type=INTERVAL, default=8, show_default=True, help="Rounds of four samples."),
+    warmups_option,
 )
 workload_options = join_options(
     click.option("-p", "--prompt-tokens", type=click.IntRange(min=0), default=512, show_default=True),

@@ -39,7 +39,7 @@ class Plan:
         if self.rounds < 2 or self.noise_rounds == 1 or min(self.noise_rounds, self.warmups) < 0:
             raise RequestError(
                 f"rounds {self.rounds}, noise rounds {self.noise_rounds}, warm-ups {self.warmups}: an "
-                "interval needs two rounds, and no count may be negative"
+                "interval needs two rounds or more, noise rounds may be 0, and no count negative"
             )
 
     @property

@@ -22,6 +22,7 @@ from pylucebox.measure.report import load
 
 FEW = ("--rounds", "2", "--noise-rounds", "0", "--warmups", "0")
 SHORT = ("-p", "0", "-n", "16", "--threads", "1", *FEW)
+ALONE = ("-p", "0", "-n", "16", "--threads", "1", "--rounds", "2", "--warmups", "0")
 
 
 @pytest.fixture
@@ -129,7 +130,9 @@ def test_two_builds_need_to_be_alike(
         (("ab", "cpu", "slow.gguf"), 2, "'cpu' is no model file"),
         (("ab", "cpu", "cpu", "slow.gguf", "--build", "cpu"), 2, "exclude each other"),
         (("run", "slow.gguf", "-p", "0", "-n", "0"), 2, "nothing to measure"),
-        (("run", "slow.gguf", "--rounds", "1"), 1, "needs two rounds"),
+        (("run", "slow.gguf", "--rounds", "1"), 2, "1 is not in the range x>=2"),
+        (("run", "slow.gguf", "--noise-rounds", "2"), 2, "No such option"),
+        (("ab", "slow.gguf", "slow.gguf", "--noise-rounds", "1"), 1, "needs two rounds or more"),
         (("run", "absent.gguf"), 2, "does not exist"),
         (("ab", "slow.gguf", "slow.gguf", "--gate", "fast"), 2, "'fast' is not a change such as -2%"),
         (("kernels",), 3, "this build has no bench-lucebox-kernels"),
@@ -153,7 +156,7 @@ def test_mistakes_are_named(
 def test_run_hands_words_on_and_remembers_them(
     layout: Layout, models: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = run(capsys, "run", models[0], *SHORT, "--out", "run.json", "--", "--type-k", "q8_0")
+    code, out, err = run(capsys, "run", models[0], *ALONE, "--out", "run.json", "--", "--type-k", "q8_0")
     assert (code, err) == (0, "written    run.json\n")
     assert "| decode 16, 1 thread | quick | 100 tok/s | 100 to 100 | ±0.0 % | 2 |" in out
     kept = load(Path("run.json"))
@@ -166,7 +169,7 @@ def test_compare_and_report_read_what_run_kept(
     layout: Layout, models: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for model in models:
-        assert run(capsys, "run", model, *SHORT, "--out", f"results/{Path(model).stem}.json")[0] == 0
+        assert run(capsys, "run", model, *ALONE, "--out", f"results/{Path(model).stem}.json")[0] == 0
     code, out, _ = run(capsys, "compare", "results/quick.json", "results/slow.json")
     assert code == 0
     assert "| 0.900 | 0.900 to 0.900 | not measured | 2 | worse (not interleaved) |" in out
@@ -186,7 +189,7 @@ def test_a_build_of_other_sources_names_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench_shared, "is_current", lambda layout, receipt: False)
-    code, out, err = run(capsys, "run", models[0], *SHORT)
+    code, out, err = run(capsys, "run", models[0], *ALONE)
     assert code == 0
     assert "sources unknown" in out
     assert "warning: no build of the present sources was measured" in err
