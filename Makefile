@@ -6,7 +6,7 @@ READY := $(VENV)/ready$(subst /,-,$(subst $() ,-,$(CURDIR)))
 LUCEBOX := $(BIN)/lucebox
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint format fidelity install-check ci clean
+.PHONY: help setup build demo test lint format fidelity quality install-check ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
@@ -35,6 +35,10 @@ format: $(READY) ## rewrite Python and overlay sources in the project's style
 
 fidelity: build ## compare every converted type with the shipped references; writes docs/fidelity
 	$(BIN)/python tools/check_fidelity.py
+
+quality: build ## measure every type against the F32 master at equal bytes; writes docs/results (long)
+	$(BIN)/python tools/measure_quality.py
+	$(BIN)/python tools/render_docs.py
 
 install-check: ## README commands in a clean clone, a moved clone and from a wheel (long)
 	ci/install-check
