@@ -99,7 +99,11 @@ def walk_commands(
 
 
 def main() -> int:
-    files = {**rendered_files(ROOT), ROOT / "docs/commands.md": commands_page()}
+    try:
+        files = {**rendered_files(ROOT), ROOT / "docs/commands.md": commands_page()}
+    except (LuceboxError, ValueError) as bad:
+        print(bad, file=sys.stderr)
+        return 1
     differing = [p for p, text in files.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
         for path in differing:

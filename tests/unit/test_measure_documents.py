@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 from pylucebox.cli.main import KNOWN_ENVIRONMENT, VERBS
+from pylucebox.core.paths import PACKAGE_DIR
 from pylucebox.measure.machine import Machine
 from pylucebox.measure.report import Level, Result, load
 from pylucebox.measure.sources import Source, hash_files
@@ -88,6 +89,16 @@ def test_marks_that_do_not_pair_are_refused(tool: ModuleType, root: Path, page: 
         tool.rendered_files(root)
 
 
+def test_a_result_that_is_not_there_is_one_line(
+    tool: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "docs/formats.md").write_text(PAGE.replace("one.json", "none.json"), encoding="utf-8")
+    monkeypatch.setattr(tool, "ROOT", root)
+    assert tool.main() == 1
+    missing = root / "docs/results/none.json"
+    assert capsys.readouterr().err == f"{missing}: cannot be read (No such file or directory)\n"
+
+
 def test_commands_page_has_every_command(tool: ModuleType) -> None:
     page = tool.commands_page()
     for verb in VERBS:
@@ -97,7 +108,7 @@ def test_commands_page_has_every_command(tool: ModuleType) -> None:
 
 
 def test_commands_page_has_every_variable_and_each_is_read(tool: ModuleType) -> None:
-    code = "".join(p.read_text(encoding="utf-8") for p in (TOOL.parents[1] / "pylucebox").rglob("*.py"))
+    code = "".join(p.read_text(encoding="utf-8") for p in PACKAGE_DIR.rglob("*.py"))
     tests = (TOOL.parents[1] / "tests/conftest.py").read_text(encoding="utf-8")
     for name in KNOWN_ENVIRONMENT:
         assert f"| `{name}` | " in tool.commands_page()
