@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> Any:
     words = sys.argv[1:] if argv is None else argv
     own = words[: words.index("--")] if "--" in words else words
     json_output = "--json" in own
-    command = next((w for w in own if w in VERBS), "")
+    command = _named_command(own)
     color = _wanted_color(own)
     _keep_odd_names()
     try:
@@ -131,6 +131,14 @@ def main(argv: list[str] | None = None) -> Any:
     if json_output or error.exit_code != 130:
         print_error(error, command, json_output, color)
     sys.exit(error.exit_code)
+
+
+def _named_command(words: list[str]) -> str:
+    """Return the command that a command line names, as results call it: "build", "bench run", "" for none."""
+    start = next((i for i, word in enumerate(words) if word in VERBS), len(words))
+    command = " ".join(words[start : start + 1])
+    below = words[start + 1 : start + 2]
+    return f"{command} {below[0]}" if command == "bench" and below and below[0].isalpha() else command
 
 
 def _color_or_environment(color: bool | None) -> bool | None:

@@ -201,3 +201,19 @@ def test_a_target_of_the_environment_is_named(
     monkeypatch.setenv("LUCEBOX_TARGET", "cuda")
     _, _, err = run(capsys, *words)
     assert "error: LUCEBOX_TARGET: " in err and "'cuda'\n" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["bench", "report", "no-such-folder"], "bench report"),
+        (["bench", "--rounds"], "bench"),
+        (["-q", "convert", "no-such-folder"], "convert"),
+        (["no-such-command"], ""),
+    ],
+)
+def test_an_error_names_its_command_as_a_result_does(
+    capsys: pytest.CaptureFixture[str], words: list[str], command: str
+) -> None:
+    _, out, _ = run(capsys, "--json", *words)
+    assert json.loads(out)["command"] == command
