@@ -22,7 +22,7 @@ from threading import Lock
 import quality_gaps
 
 from pylucebox.cli.freshness import is_current
-from pylucebox.core.errors import LuceboxError
+from pylucebox.core.errors import IntegrityError, LuceboxError
 from pylucebox.core.paths import PACKAGE_DIR, Layout, find_layout
 from pylucebox.core.receipts import fingerprint, sha256_file
 from pylucebox.formats.convert import convert
@@ -44,6 +44,7 @@ CHECKPOINT = PACKAGE_DIR / "data/tiny-ds4"
 CONTEXT_TOKENS = 512
 CALIBRATION_CONTEXT_TOKENS = 256  # a shorter rest of the text is left out
 CALIBRATION_EVERY = 4  # every fourth text calibrates, the others evaluate
+ATTEMPTS = 4
 BEGIN, USER = "<｜begin▁of▁sentence｜>", "<｜User｜>"  # some prose continuations go on with a question
 
 # Matrices with rows of a multiple of 256, which every type can hold. The embedding has no inputs to weigh.
@@ -240,10 +241,22 @@ class Bench:
         weights = hash_weights(model)
         with self.lock:
             known = self.by_data.get(weights)
-        quality = known or perplexity.measure_model(self.setup, self.base, model, slug)
+        quality = known or self._measure_whole(model, slug)
         with self.lock:
             self.by_data[weights] = quality
         return quality
+
+    def _measure_whole(self, model: Path, slug: str) -> Quality:
+        """Evaluate a model, again where the program ended before its last lines were written.
+
+        Upstream's logger is a thread that nobody waits for at the end: on a busy machine lines get lost.
+        """
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return perplexity.measure_model(self.setup, self.base, model, slug)
+            except IntegrityError as lost:
+                print(f"again      {slug}: {lost}", file=sys.stderr)
+        return perplexity.measure_model(self.setup, self.base, model, slug)
 
     def result(self, table: Table, measured: Sequence[Measured]) -> Result:
         """Return a table's result file."""
