@@ -48,7 +48,11 @@ ATTEMPTS = 4
 BEGIN, USER = "<｜begin▁of▁sentence｜>", "<｜User｜>"  # some prose continuations go on with a question
 
 # Matrices with rows of a multiple of 256, which every type can hold. The embedding has no inputs to weigh.
-ROUNDED = r"^output\.weight|attn_(q_a|kv|output_a)\.weight|ffn_(gate|up)_(exps|shexp)"
+DENSE = r"^output\.weight|attn_(q_a|kv|output_a)\.weight|ffn_(gate|up)_shexp"
+ROUNDED = {
+    "type": DENSE + r"|ffn_(gate|up)_exps",
+    "dense": DENSE,
+}  # dense: without the experts, stored as FP4
 TYPES_OURS = (
     "Q2_0_ROCMFP2",
     "Q3_0_ROCMFPX",
@@ -64,8 +68,12 @@ NEED_IMATRIX = ("IQ2_XXS", "IQ2_S")  # measured with a matrix only
 
 @dataclass(frozen=True)
 class Arm:
-    """One model to make. tensor_type: of the `ROUNDED` matrices, all else F32; None: the mix `file_type`."""
+    """One model to make.
 
+    kind: "mix" for file type `file_type`; else a key of `ROUNDED`, those matrices in `tensor_type`.
+    """
+
+    kind: str
     file_type: str
     tensor_type: str | None = None
     imatrix: bool = False
@@ -78,7 +86,7 @@ class Arm:
 
     @property
     def slug(self) -> str:
-        parts = ["type" if self.tensor_type else "mix", self.name, "imatrix" if self.imatrix else "plain"]
+        parts = [self.kind, self.name, "imatrix" if self.imatrix else "plain"]
         return "-".join(parts).replace(" ", "-").lower()
 
 
@@ -97,15 +105,22 @@ def tables() -> tuple[Table, ...]:
     found = []
     for imatrix, suffix in ((False, ""), (True, "-imatrix")):
         extra = NEED_IMATRIX if imatrix else ()
-        types = [Arm("Q8_0", t, imatrix) for t in (*TYPES_OURS, *extra, *TYPES_UPSTREAM)]
-        types += [Arm("Q8_0", t, imatrix, search=True) for t in TYPES_OURS]
-        found.append(Table(f"quality-types{suffix}", f"One type at a time, {weighed[imatrix]}", tuple(types)))
+        types = _types("type", imatrix, extra)
+        found.append(Table(f"quality-types{suffix}", f"One type at a time, {weighed[imatrix]}", types))
+    dense = _types("dense", True, NEED_IMATRIX)
+    found.append(Table("quality-dense-imatrix", "One type at a time, routed experts F32", dense))
     for imatrix, suffix in ((True, "-imatrix"), (False, "")):
         extra = NEED_IMATRIX if imatrix else ()
-        mixes = [Arm(t, None, imatrix) for t in (*(t.name for t in OURS), *extra, *MIXES_UPSTREAM)]
-        mixes += [Arm(t.name, None, imatrix, search=True) for t in OURS]
+        mixes = [Arm("mix", t, None, imatrix) for t in (*(t.name for t in OURS), *extra, *MIXES_UPSTREAM)]
+        mixes += [Arm("mix", t.name, None, imatrix, search=True) for t in OURS]
         found.append(Table(f"quality-mixes{suffix}", f"Whole files, {weighed[imatrix]}", tuple(mixes)))
     return tuple(found)
+
+
+def _types(kind: str, imatrix: bool, extra: tuple[str, ...]) -> tuple[Arm, ...]:
+    names = (*TYPES_OURS, *extra, *TYPES_UPSTREAM)
+    found = [Arm(kind, "Q8_0", name, imatrix) for name in names]
+    return (*found, *(Arm(kind, "Q8_0", name, imatrix, search=True) for name in TYPES_OURS))
 
 
 @dataclass(frozen=True)
@@ -199,7 +214,7 @@ class Bench:
         rules = None
         if arm.tensor_type:
             path = self.work / f"{arm.slug}.rules"
-            write_text(path, f"{ROUNDED} = {arm.tensor_type.lower()}\n. = f32\n")
+            write_text(path, f"{ROUNDED[arm.kind]} = {arm.tensor_type.lower()}\n. = f32\n")
             rules = read_rules(path)
         return plan_quantization(
             self.build.program("llama-quantize"),
@@ -262,7 +277,7 @@ class Bench:
         """Return a table's result file."""
         receipt = self.build.receipt
         current = receipt is not None and is_current(self.layout, receipt)
-        rounded = "matrices with rows of a multiple of 256" if table.arms[0].tensor_type else "whole model"
+        rounded = "rounded matrices" if table.arms[0].tensor_type else "whole model"
         return Result(
             what=f"{table.what}: tiny-ds4 against its F32 master",
             date=date.today().isoformat(),

@@ -15,9 +15,17 @@ from pylucebox.core.errors import IntegrityError
 from pylucebox.measure.report import Quality, load, write_text
 
 SECTION = re.compile(r"^(<!-- quality gaps -->\n).*?^(<!-- /quality gaps -->)$", re.DOTALL | re.MULTILINE)
-STEMS = {"quality-types.json": "no", "quality-types-imatrix.json": "yes"}
-MIX_STEMS = {"quality-mixes.json": "no", "quality-mixes-imatrix.json": "yes"}
-EXPERT_FORMATS = ("MXFP4", "NVFP4")  # hold the stored FP4 experts without error
+MIXES = ("quality-mixes.json", "quality-mixes-imatrix.json")
+# Heading -> result files, upstream types left out.
+TABLES = {
+    "One type at a time:": (("quality-types.json", "quality-types-imatrix.json"), ()),
+    "One type at a time, the routed experts F32:": (("quality-dense-imatrix.json",), ()),
+    "Whole files:": (MIXES, ()),
+    "Whole files, without MXFP4_MOE, which holds this checkpoint's experts without error:": (
+        MIXES,
+        ("MXFP4_MOE",),
+    ),
+}
 SAME, SEARCH = " = ", " search"  # in names: the same weights under two names; made with --search
 GOAL = 1 / 3
 SIGMAS = 2.0
@@ -123,17 +131,14 @@ def is_ours(quality: Quality) -> bool:
 
 def section(results: Path) -> str:
     """Return the tables of gaps, made of the result files in `results`."""
-    found = {imatrix: load(results / stem).qualities for stem, imatrix in STEMS.items()}
-    every = [(imatrix, gap) for imatrix, q in found.items() for gap in find_gaps(q)]
-    fair = [(imatrix, gap) for imatrix, q in found.items() for gap in find_gaps(q, EXPERT_FORMATS)]
-    parts = [
-        "Against all upstream types:\n\n" + _table(every),
-        "Without MXFP4 and NVFP4, which hold this checkpoint's FP4 experts without error:\n\n" + _table(fair),
-    ]
-    mixes = {i: load(results / stem).qualities for stem, i in MIX_STEMS.items() if (results / stem).is_file()}
-    if mixes:
-        rows = [(imatrix, gap) for imatrix, q in mixes.items() for gap in find_gaps(q)]
-        parts.append("Whole files, against all upstream file types:\n\n" + _table(rows))
+    parts = []
+    for heading, (stems, without) in TABLES.items():
+        rows = [
+            ("yes" if "imatrix" in stem else "no", gap)
+            for stem in stems
+            for gap in find_gaps(load(results / stem).qualities, without)
+        ]
+        parts.append(f"{heading}\n\n{_table(rows)}")
     return "\n\n".join(parts) + "\n"
 
 
