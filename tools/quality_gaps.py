@@ -6,7 +6,7 @@ format between two others can be had by giving some tensors the one, some the ot
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -56,12 +56,26 @@ class Gap:
     @property
     def is_behind(self) -> bool:
         """Whether there is a gap: upstream is better by more than the standard errors explain."""
-        difference = self.plain.kld_mean - self.rival.value
-        return difference > SIGMAS * math.hypot(self.plain.kld_mean_error, self.rival.error)
+        return self._difference > self._margin
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether ours is better by more than the standard errors explain."""
+        return self._difference < -self._margin
+
+    @property
+    def _difference(self) -> float:
+        return self.plain.kld_mean - self.rival.value
+
+    @property
+    def _margin(self) -> float:
+        return SIGMAS * math.hypot(self.plain.kld_mean_error, self.rival.error)
 
     @property
     def cut(self) -> Value:
         """The part of the gap that search closes; errors are taken as independent, which overstates them."""
+        if self.search == self.plain:  # the same weights
+            return Value(0.0, 0.0)
         plain, search, rival = self.plain.kld_mean, self.search.kld_mean, self.rival.value
         gap = plain - rival
         by_search = self.search.kld_mean_error / gap
@@ -138,8 +152,32 @@ def section(results: Path) -> str:
             for stem in stems
             for gap in find_gaps(load(results / stem).qualities, without)
         ]
-        parts.append(f"{heading}\n\n{_table(rows)}")
+        parts.append(f"{heading}\n\n{_table(rows)}\n\n{summary(rows)}")
     return "\n\n".join(parts) + "\n"
+
+
+def summary(rows: Sequence[tuple[str, Gap]]) -> str:
+    """Return lines that say what is behind upstream, level or ahead, and what search makes of the gaps."""
+
+    def names(chosen: Iterable[tuple[str, Gap]], cut: bool = False) -> str:
+        said = [
+            gap.name
+            + (" with imatrix" if imatrix == "yes" else "")
+            + (f" ({100 * gap.cut.value:.0f} %)" if cut else "")
+            for imatrix, gap in chosen
+        ]
+        return ", ".join(said) or "none"
+
+    behind = [row for row in rows if row[1].is_behind]
+    level = [row for row in rows if not row[1].is_behind and not row[1].is_ahead]
+    lines = {
+        "Behind upstream by more than the errors": names(behind),
+        "level": names(level),
+        "ahead": names(row for row in rows if row[1].is_ahead),
+        "`--search` surely closes a third of the gap of": names(r for r in behind if r[1].verdict == "yes"),
+        "of the others it closes": names((r for r in behind if r[1].verdict != "yes"), cut=True),
+    }
+    return "\n".join(f"* {what}: {who}." for what, who in lines.items())
 
 
 def write_section(document: Path, results: Path) -> None:
