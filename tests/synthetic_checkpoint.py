@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-TINY_MODEL = Path(__file__).parent.parent / "pylucebox" / "data" / "tiny-ds4"
+from pylucebox.core.paths import PACKAGE_DIR
+
+TINY_MODEL = PACKAGE_DIR / "data/tiny-ds4"
 ITEM_BYTES = {"F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "I8": 1, "F8_E4M3": 1, "F8_E8M0": 1}
 VOCABULARY = 320
 

@@ -15,10 +15,16 @@ from pylucebox.core.errors import IntegrityError
 from pylucebox.measure.report import Quality, load, write_text
 
 SECTION = re.compile(r"^(<!-- quality gaps -->\n).*?^(<!-- /quality gaps -->)$", re.DOTALL | re.MULTILINE)
+MIXES = ("quality-mixes.json", "quality-mixes-imatrix.json")
 # Heading -> result files, upstream types left out.
 TABLES = {
     "One type at a time:": (("quality-types.json", "quality-types-imatrix.json"), ()),
     "One type at a time, the routed experts F32:": (("quality-dense-imatrix.json",), ()),
+    "Whole files:": (MIXES, ()),
+    "Whole files, without MXFP4_MOE, which holds this checkpoint's experts without error:": (
+        MIXES,
+        ("MXFP4_MOE",),
+    ),
 }
 SAME, SEARCH = " = ", " search"  # in names: the same weights under two names; made with --search
 GOAL = 1 / 3

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pylucebox.core.errors import ServerError
+from pylucebox.core.paths import Layout
 from pylucebox.core.receipts import BuildReceipt
 from pylucebox.measure.fidelity import Prompt, load_prompts
 from pylucebox.runtime.client import Client
@@ -47,9 +48,17 @@ def launch(home: Path, *words: str) -> Running:
     return Running(launcher, body["result"])
 
 
+def make_home(folder: Path, layout: Layout) -> Path:
+    """Return an empty LUCEBOX_HOME; an installed wheel keeps its builds there, so they are linked."""
+    if not layout.is_checkout:
+        (folder / "build").symlink_to(layout.build_root)
+        (folder / "vendor").symlink_to(layout.work_dir)
+    return folder
+
+
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
+def home(tmp_path_factory: pytest.TempPathFactory, layout: Layout) -> Path:
+    return make_home(tmp_path_factory.mktemp("home"), layout)
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +134,7 @@ def test_no_orphan_after_kill_9_of_the_launcher(build: BuildReceipt, home: Path)
     started.launcher.wait()
     port = int(started.facts["url"].rpartition(":")[2])
     deadline = time.monotonic() + BOUND_S
-    while (
-        not is_free(port) and time.monotonic() < deadline
-    ):  # freed with its last thread
+    while not is_free(port) and time.monotonic() < deadline:  # freed with its last thread
         time.sleep(0.05)
     assert is_free(port)
     assert started.launcher.stdout is not None

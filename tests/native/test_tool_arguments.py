@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-from test_run import Running, launch
+from test_run import Running, launch, make_home
 
+from pylucebox.core.paths import Layout
 from pylucebox.core.receipts import BuildReceipt
 
 NESTED = '{"a":' * 2000 + "1" + "}" * 2000
@@ -16,9 +16,10 @@ FIELD = "messages[1].tool_calls[0].function.arguments"
 
 
 @pytest.fixture(scope="module")
-def server(build: BuildReceipt, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    home: Path = tmp_path_factory.mktemp("home")
-    started = launch(home, "--spec", "off")
+def server(
+    build: BuildReceipt, layout: Layout, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    started = launch(make_home(tmp_path_factory.mktemp("home"), layout), "--spec", "off")
     yield started
     started.launcher.terminate()
     started.launcher.wait(30)
