@@ -23,7 +23,7 @@ def markdown(result: Result, stale: bool) -> str:
         parts.append(_table(LEVEL_HEAD, [_level_row(one) for one in result.levels]))
     if result.qualities:
         parts.append(_table(QUALITY_HEAD, [_quality_row(q) for q in result.qualities]))
-    parts.append("\n".join(f"{line}  " for line in conditions(result)).rstrip())
+    parts.append("\\\n".join(conditions(result)))  # a backslash breaks the line in Markdown
     return "\n\n".join(parts) + "\n"
 
 
