@@ -26,6 +26,7 @@ Class: fix
 Origin: vendor
 Upstream-Status: Inappropriate [undoes a packager's change]
 Tests: none
+Fails-Without: none: the file keeps its guard
 Last-Update: 2026-12-01
 ---
 --- a/vendor/call.h

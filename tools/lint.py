@@ -5,7 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pylucebox.source.series import check_series
+from pylucebox.core.paths import find_layout
+from pylucebox.source.patches import check_patches
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -56,7 +57,9 @@ def commands(fix: bool) -> dict[str, list[str]]:
 def main() -> int:
     fix = "--fix" in sys.argv[1:]
     results = [passes(name, argv) for name, argv in commands(fix).items()]
-    findings = [*check_series(ROOT / "ggml_patches"), *long_files()]
+    layout = find_layout()
+    pristine = layout.pristine_dir if layout.pristine_dir.is_dir() else None  # without it nothing is applied
+    findings = [*check_patches(layout, pristine).problems, *long_files()]
     print(f"{'FAIL' if findings else 'ok':<5}patch series, file sizes")
     for finding in findings:
         print(finding)

@@ -17,7 +17,7 @@ from pylucebox.cli.failures import as_error, ending_like_interrupt, interrupted
 from pylucebox.core.errors import MissingError
 
 # Verb -> module in this package. Modules load on use, so that `lucebox build` needs neither numpy nor gguf.
-VERBS = ("build", "run", "convert", "quantize", "imatrix", "bench")
+VERBS = ("build", "run", "convert", "quantize", "imatrix", "bench", "patches")
 
 # What each variable does, as docs/commands.md tells it.
 KNOWN_ENVIRONMENT = {
@@ -138,7 +138,8 @@ def _named_command(words: list[str]) -> str:
     start = next((i for i, word in enumerate(words) if word in VERBS), len(words))
     command = " ".join(words[start : start + 1])
     below = words[start + 1 : start + 2]
-    return f"{command} {below[0]}" if command == "bench" and below and below[0].isalpha() else command
+    is_group = command in ("bench", "patches")
+    return f"{command} {below[0]}" if is_group and below and below[0].isalpha() else command
 
 
 def _color_or_environment(color: bool | None) -> bool | None:

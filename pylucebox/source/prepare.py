@@ -108,11 +108,11 @@ def patched_files(lock: Lock, patches: list[Patch], pristine: Path) -> dict[str,
                 (tree / path).parent.mkdir(parents=True, exist_ok=True)
                 (tree / path).write_bytes((pristine / path).read_bytes())
         for patch in patches:
-            _apply(patch, deviations.get(patch.name), tree)
+            apply_or_accept(patch, deviations.get(patch.name), tree)
         return {path: (tree / path).read_bytes() if (tree / path).is_file() else None for path in named}
 
 
-def _apply(patch: Patch, deviation: Deviation | None, tree: Path) -> None:
+def apply_or_accept(patch: Patch, deviation: Deviation | None, tree: Path) -> None:
     """Apply a patch. One that removes a deviation counts as applied where the file has its final form."""
     if deviation is None:
         apply_patch(patch, tree)

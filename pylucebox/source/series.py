@@ -12,11 +12,13 @@ from pylucebox.source.trees import walk_files
 
 PATCH_NAME = re.compile(r"\d{4}-[a-z0-9]+(-[a-z0-9]+)+\.patch")
 REQUIRED = ("Description", "Class", "Origin", "Upstream-Status", "Tests", "Last-Update")
+PROOF = "Fails-Without"  # of a fix: the test that fails when the patch is left out, and how
 # Class -> most changed lines. A hook registers overlay code, a fix repairs upstream behaviour.
 MAX_CHANGED_LINES = {"hook": 60, "fix": 200}
 UPSTREAM_STATUS = re.compile(
     r"Pending|Submitted \[.+\]|Backport \[.+\]|Denied( \[.+\])?|Inactive-Upstream \[.+\]|Inappropriate \[.+\]"
 )
+MOVED_HUNK = re.compile(r"Hunk #\d+ succeeded at \d+ \(offset ")
 OTHER_CHANGES = ("rename ", "copy ", "old mode ", "new mode ", "GIT binary patch")
 # No setting of the user's or of a surrounding repository may change what a patch does.
 GIT_ENV = {
@@ -86,12 +88,11 @@ def apply_patch(patch: Patch, tree: Path) -> None:
     Raises IntegrityError naming patch, file and reason; also when git said nothing but left a file as it was.
     """
     before = {name: _content(tree / name) for name in patch.files}
-    env = {**GIT_ENV, "GIT_CEILING_DIRECTORIES": str(tree.resolve().parent)}
     try:
         processes.run(
             ["git", "apply", "--whitespace=nowarn", patch.path.resolve()],
             cwd=tree,
-            env=env,
+            env=git_env(tree),
             error=IntegrityError,
             what="git apply",
         )
@@ -107,6 +108,25 @@ def apply_patch(patch: Patch, tree: Path) -> None:
         raise IntegrityError(
             f"{patch.name}: git apply left {same[0]} unchanged", hint="check the paths the patch names"
         )
+
+
+def moved_hunks(patch: Patch, tree: Path) -> int:
+    """Return how many hunks of a patch that applies to `tree` fit at other lines than they say."""
+    argv: list[str | Path] = [
+        "git",
+        "apply",
+        "--check",
+        "--verbose",
+        "--whitespace=nowarn",
+        patch.path.resolve(),
+    ]
+    done = processes.run(argv, cwd=tree, env=git_env(tree), error=IntegrityError, what="git apply")
+    return sum(bool(MOVED_HUNK.match(line)) for line in done.lines)
+
+
+def git_env(tree: Path) -> dict[str, str | None]:
+    """Return the environment in which git works on `tree` as on any folder, whatever lies around it."""
+    return {**GIT_ENV, "GIT_CEILING_DIRECTORIES": str(tree.resolve().parent)}
 
 
 def check_series(patches_dir: Path) -> list[str]:
@@ -145,7 +165,28 @@ def _patch_problems(patch: Patch) -> list[str]:
     if patch.other_changes:
         found.append("renames, modes and binary content are not for patches")
     found += _date_problems(patch.headers.get("Last-Update", "")) + _test_problems(patch)
-    return found
+    return found + (_fix_problems(patch) if kind == "fix" else [])
+
+
+def _fix_problems(patch: Patch) -> list[str]:
+    """A fix says which test fails without it, and how."""
+    proof = patch.headers.get(PROOF, "")
+    if not proof:
+        return [f"header {PROOF} is missing or empty; a fix says which test fails without it"]
+    named = proven_test(patch)
+    if named.partition("::")[0] not in named_tests(patch):
+        return [f"{PROOF} begins with '{named}', which is no test that Tests names"]
+    return []
+
+
+def proven_test(patch: Patch) -> str:
+    """Return the test, FILE::NAME, that a fix says fails without it."""
+    words = patch.headers.get(PROOF, "").split()
+    return words[0].rstrip(":") if words else ""
+
+
+def named_tests(patch: Patch) -> list[str]:
+    return [name for name in re.split(r"[,\s]+", patch.headers.get("Tests", "")) if name]
 
 
 def _date_problems(text: str) -> list[str]:
@@ -162,10 +203,9 @@ def _test_problems(patch: Patch) -> list[str]:
     root = patch.path.resolve().parent.parent
     if not (root / "tests").is_dir():
         return []
-    names = [name for name in re.split(r"[,\s]+", patch.headers.get("Tests", "")) if name]
     return [
         f"Tests names {n}, which is not there"
-        for n in names
+        for n in named_tests(patch)
         if not (root / n).exists() and not (patch.path.parent / "overlay" / n).exists()
     ]
 

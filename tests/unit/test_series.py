@@ -8,6 +8,7 @@ from small_upstream import FILES, HOOK, make_folder, make_layout
 
 from pylucebox.core.errors import IntegrityError
 from pylucebox.core.paths import Layout
+from pylucebox.core.processes import Output
 from pylucebox.source.series import Patch, apply_patch, check_series, read_series, series_digest
 
 
@@ -82,6 +83,7 @@ def test_lint_wants_named_tests_to_exist(tmp_path: Path) -> None:
     (tmp_path / "tests" / "test_it.py").write_text("")
     for name in ("0001-vendor-one-form.patch", "0002-small-register.patch"):
         text = (patches / name).read_text().replace("Tests: none", "Tests: tests/test_it.py")
+        text = text.replace("Without: none", "Without: tests/test_it.py::test_one")
         (patches / name).write_text(text)
     assert check_series(patches) == []
 
@@ -149,6 +151,6 @@ def test_apply_patch_works_in_an_ignored_folder(tmp_path: Path, monkeypatch: pyt
 
 def test_a_patch_that_git_passes_over_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = ignored_folder(tmp_path / "repository")
-    monkeypatch.setattr("pylucebox.source.series.processes.run", lambda *_, **__: None)
+    monkeypatch.setattr("pylucebox.source.series.processes.run", lambda *_, **__: Output(()))
     with pytest.raises(IntegrityError, match=r"git apply left src/a\.c unchanged"):
         apply_patch(read_series(make_layout(tmp_path / "home").patches_dir)[1], tree)
