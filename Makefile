@@ -6,7 +6,7 @@ READY := $(VENV)/ready$(subst /,-,$(subst $() ,-,$(CURDIR)))
 LUCEBOX := $(BIN)/lucebox
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint format fidelity quality install-check ci clean
+.PHONY: help setup build demo test lint format device-code fidelity quality install-check ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ lint: $(READY) ## style, types, import rules, patch headers, spelling
 
 format: $(READY) ## rewrite Python and overlay sources in the project's style
 	$(BIN)/python tools/lint.py --fix
+
+device-code: build ## compile our GPU kernels and headers for gfx1151, gfx1201, sm_90a; read registers and spills
+	$(BIN)/python tools/check_device_code.py
 
 fidelity: build ## compare every converted type with the shipped references; writes docs/fidelity
 	$(BIN)/python tools/check_fidelity.py

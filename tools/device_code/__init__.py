@@ -1,0 +1,1 @@
+"""Device code without a device: kernels compiled for AMD and NVIDIA GPUs, and the compilers' reports read."""

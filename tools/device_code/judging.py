@@ -1,0 +1,124 @@
+"""What must be true of compiled kernels: no private memory in ours, and what the table of claims says."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from device_code.compiling import Compiled
+from pylucebox.core.errors import IntegrityError
+from pylucebox.native.resource_report import CudaKernelResources, Instructions, KernelResources
+
+OUR_NAMES = re.compile(r"rocmfp|(?<![a-z])ds4(?![a-z0-9])", re.IGNORECASE)
+WAVE = 32
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a kernel is meant to compile to. A field that is not given claims nothing.
+
+    kernel: regular expression, searched in demangled names. needs, forbids: instructions.
+    weights_per_loop: weights that a lane handles in one pass of its largest inner loop.
+    """
+
+    kernel: str
+    arch: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    forbids: tuple[str, ...] = ()
+    lds_bytes: int | None = None
+    max_vgprs: int | None = None
+    weights_per_loop: int | None = None
+
+    def speaks_of(self, name: str, arch: str) -> bool:
+        return (not self.arch or arch in self.arch) and re.search(self.kernel, name) is not None
+
+
+def read_claims(path: Path) -> tuple[Claim, ...]:
+    """Read the [[claim]] tables of a TOML file. Raises IntegrityError naming file and field."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("claim", [])
+        claims = [{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()} for table in tables]
+        found = tuple(Claim(**claim) for claim in claims)
+        for claim in found:
+            re.compile(claim.kernel)
+        return found
+    except (OSError, ValueError, TypeError, re.error) as bad:
+        raise IntegrityError(
+            f"{path}: {bad}", hint="fields of a claim are in tools/device_code/judging.py"
+        ) from bad
+
+
+def short_name(name: str) -> str:
+    """Return a demangled name with its template arguments, without parameters and return type."""
+    name, depth = name.removeprefix("void "), 0
+    for at, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0 and not name[at:].startswith("(anonymous namespace)"):
+            return name[:at]
+    return name
+
+
+def is_ours(kernel: KernelResources | CudaKernelResources, overlay: Path) -> bool:
+    """Tell whether a kernel is ours: by its name, or because its definition is in the overlay."""
+    source = getattr(kernel, "source", "")
+    return bool(OUR_NAMES.search(kernel.name)) or source.startswith(f"{overlay}/")
+
+
+def faults(done: Compiled, claims: Sequence[Claim], overlay: Path, all_ours: bool = False) -> list[str]:
+    """Return what is wrong with one compiled file, a line each.
+
+    Upstream's kernels and lines are not judged, except, with all_ours, those of the file itself.
+    """
+    if done.error:
+        return [f"{done.job.source.name} {done.job.arch}: does not compile\n{done.error}"]
+    places = (overlay, done.job.source) if all_ours else (overlay,)
+    found = [f"{done.job.arch}: {w}" for w in done.warnings if _is_below(w.partition(":")[0], places)]
+    for kernel in done.every_kernel:
+        if all_ours or is_ours(kernel, overlay):
+            found += [
+                f"{kernel.arch} {short_name(kernel.name)}: {fault}"
+                for fault in _kernel_faults(kernel, done, claims)
+            ]
+    return found
+
+
+def unmatched(claims: Sequence[Claim], results: Iterable[Compiled]) -> list[str]:
+    """Return the claims that speak of no compiled kernel: a renamed kernel must not lose its claim unseen."""
+    compiled = [(k.name, k.arch) for done in results for k in done.every_kernel]
+    return [
+        f"claim '{claim.kernel}': no such kernel"
+        for claim in claims
+        if not any(claim.speaks_of(name, arch) for name, arch in compiled)
+    ]
+
+
+def _kernel_faults(
+    kernel: KernelResources | CudaKernelResources, done: Compiled, claims: Sequence[Claim]
+) -> list[str]:
+    found = list(kernel.faults)
+    if isinstance(kernel, CudaKernelResources):
+        return found
+    if kernel.wavefront_size != WAVE:
+        found.append(f"waves of {kernel.wavefront_size} lanes, not {WAVE}")
+    said = done.instructions.get(kernel.symbol, Instructions({}))
+    for claim in claims:
+        if claim.speaks_of(kernel.name, kernel.arch):
+            found += _broken(claim, kernel, said)
+    return found
+
+
+def _broken(claim: Claim, kernel: KernelResources, said: Instructions) -> list[str]:
+    """Return what a claim says that is not so; the suffix of an encoding makes no other instruction."""
+    present = {re.sub(r"_(e32|e64|dpp|dpp8|e64_dpp|sdwa)$", "", mnemonic) for mnemonic in said.counts}
+    found = [f"claimed to use {name}, does not" for name in claim.needs if name not in present]
+    found += [f"claimed to do without {name}, uses it" for name in claim.forbids if name in present]
+    if claim.lds_bytes is not None and kernel.lds_bytes != claim.lds_bytes:
+        found.append(f"claimed {claim.lds_bytes} bytes of LDS, has {kernel.lds_bytes}")
+    if claim.max_vgprs is not None and kernel.vgprs > claim.max_vgprs:
+        found.append(f"claimed at most {claim.max_vgprs} VGPRs, has {kernel.vgprs}")
+    return found
+
+
+def _is_below(name: str, places: Sequence[Path]) -> bool:
+    return any(Path(name).resolve().is_relative_to(place.resolve()) for place in places)

@@ -1,0 +1,135 @@
+"""The committed record of what our kernels compile to, and the page made from it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from device_code.compiling import Compiled
+from device_code.judging import Claim, is_ours, short_name
+from pylucebox.core.errors import IntegrityError
+from pylucebox.measure.report import write_text
+from pylucebox.native.resource_report import CudaKernelResources, KernelResources
+
+SCHEMA = 1
+HEAD = (
+    "kernel",
+    "GPU",
+    "registers",
+    "LDS, bytes",
+    "waves a SIMD",
+    "vector ALU",
+    "a weight",
+    "private memory",
+)
+NOTES = """\
+Registers: VGPRs a lane on gfx, registers a thread on sm. LDS: static, a workgroup.
+Waves a SIMD: clang's own count in its report; on these GPUs 1536 VGPRs a SIMD, given out 24 at a time to
+waves of 32 lanes, and 16 waves at most (LLVM 19, AMDGPUBaseInfo.cpp: getTotalNumVGPRs, getVGPRAllocGranule).
+Vector ALU: instructions in the whole kernel; a weight: those of its largest inner loop, over the weights that
+a lane handles in one pass, where the kernel claims that number.
+A release of ROCm carries another LLVM: these figures show what a change does, not what every build ships."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel of ours as it is recorded. Counts are None where a compiler does not say them."""
+
+    file: str
+    kernel: str
+    arch: str
+    registers: int
+    lds_bytes: int
+    waves: int | None
+    valu: int | None
+    valu_per_weight: float | None
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """compilers: by name and version, those that ran."""
+
+    compilers: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def record_of(
+    results: Sequence[Compiled], claims: Sequence[Claim], overlay: Path, compilers: Sequence[str]
+) -> Record:
+    """Return the record of everything of ours that was compiled, in an order that does not change."""
+    rows = [
+        _row(done, kernel, claims)
+        for done in results
+        for kernel in done.every_kernel
+        if is_ours(kernel, overlay)
+    ]
+    return Record(tuple(compilers), tuple(sorted(rows, key=lambda row: (row.file, row.kernel, row.arch))))
+
+
+def save(path: Path, record: Record) -> None:
+    """Write the record, one kernel a line."""
+    rows = ",\n".join("  " + json.dumps(asdict(row)) for row in record.rows)
+    body = f"\n{rows}\n " if rows else ""
+    compilers = json.dumps(record.compilers)
+    write_text(path, f'{{\n "schema": {SCHEMA},\n "compilers": {compilers},\n "rows": [{body}]\n}}\n')
+
+
+def load(path: Path) -> Record:
+    """Read a record. Raises IntegrityError when a field is missing, unknown or malformed."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        if plain["schema"] != SCHEMA:
+            raise ValueError(f"field 'schema' is {plain['schema']!r}, this version reads {SCHEMA}")
+        rows = tuple(Row(**{**row, "faults": tuple(row["faults"])}) for row in plain["rows"])
+        return Record(tuple(plain["compilers"]), rows)
+    except (OSError, ValueError, KeyError, TypeError) as bad:
+        raise IntegrityError(f"{path}: {bad}", hint="python tools/check_device_code.py --write") from bad
+
+
+def difference(path: Path, now: Record) -> str:
+    """Return how a kept record differs from what was compiled, or "". Other compilers are not compared."""
+    if not path.is_file():
+        return "not there" if now.rows else ""
+    kept = load(path)
+    if kept.compilers != now.compilers or kept.rows == now.rows:
+        return ""
+    changed = sorted({row.kernel for row in set(kept.rows) ^ set(now.rows)})
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return f"out of date ({changed[0]}{more})"
+
+
+def page(record: Record) -> str:
+    """Return the page that shows a record."""
+    parts = ["# What the kernels compile to", "Made by `tools/render_docs.py` from kernels.json beside it."]
+    parts.append("Compiled with " + " and ".join(record.compilers) + ", without a GPU.")
+    files = sorted({row.file for row in record.rows})
+    for file in files:
+        rows = [_cells(row) for row in record.rows if row.file == file]
+        lines = [HEAD, ["---"] * len(HEAD), *rows]
+        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        parts.append(f"## {file}\n\n{table}")
+    return "\n\n".join([*parts, NOTES]) + "\n"
+
+
+def _row(done: Compiled, kernel: KernelResources | CudaKernelResources, claims: Sequence[Claim]) -> Row:
+    name, file = short_name(kernel.name), done.job.source.name
+    if isinstance(kernel, CudaKernelResources):
+        return Row(
+            file, name, kernel.arch, kernel.registers, kernel.shared_bytes, None, None, None, kernel.faults
+        )
+    said = done.instructions[kernel.symbol]
+    weights = [
+        c.weights_per_loop for c in claims if c.weights_per_loop and c.speaks_of(kernel.name, kernel.arch)
+    ]
+    loop = max(said.inner_loops.values(), default=said.valu)
+    a_weight = round(loop / weights[0], 3) if weights else None
+    counts = (kernel.vgprs, kernel.lds_bytes, kernel.occupancy, said.valu, a_weight)
+    return Row(file, name, kernel.arch, *counts, kernel.faults)
+
+
+def _cells(row: Row) -> list[str]:
+    numbers: list[Any] = [row.registers, row.lds_bytes, row.waves, row.valu, row.valu_per_weight]
+    shown = ["" if number is None else str(number) for number in numbers]
+    return [f"`{row.kernel}`", row.arch, *shown, ", ".join(row.faults) or "none"]
