@@ -8,13 +8,17 @@ from typing import Any
 import click
 
 from pylucebox.cli.console import Console
+from pylucebox.cli.detection import show_detection, show_toolkit
 from pylucebox.cli.options import global_options
 from pylucebox.core.builds import find_build
+from pylucebox.core.errors import MissingError
 from pylucebox.core.paths import Layout, find_layout
 from pylucebox.core.receipts import BuildReceipt
 from pylucebox.native import cmake
-from pylucebox.native.targets import DEFAULT_TARGET, TARGETS, Target, find_target
-from pylucebox.native.toolchain import find_toolchain
+from pylucebox.native.checks import require
+from pylucebox.native.detect import Detection, detect
+from pylucebox.native.preflight import preflight
+from pylucebox.native.targets import TARGETS, Target, find_target
 from pylucebox.source.lock import Lock, Manifest
 from pylucebox.source.prepare import Prepared, find_prepared, prepare
 from pylucebox.source.pristine import find_pristine
@@ -30,11 +34,12 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     "names",
     multiple=True,
     metavar="NAME",
-    help=f"Repeatable; one of {', '.join(TARGETS)}. Default: LUCEBOX_TARGET, else {DEFAULT_TARGET}.",
+    help=f"Repeatable; one of {', '.join(TARGETS)}. Default: LUCEBOX_TARGET, else the GPUs found, else cpu.",
 )
 @click.option("--archive", type=FILE, help="Take the source from this archive instead of the package index.")
 @click.option("--source", type=FOLDER, help="Take the source from this checkout of llama.cpp instead.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once. Default: one a processor.")
+@click.option("--portable", is_flag=True, help="For every processor of this kind, not for this very one.")
 @click.option("--fresh", is_flag=True, help="Configure and compile from an empty folder.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and start nothing.")
 @click.option(
@@ -47,6 +52,7 @@ def command(
     archive: Path | None,
     source: Path | None,
     jobs: int | None,
+    portable: bool,
     fresh: bool,
     dry_run: bool,
     print_server: bool,
@@ -59,19 +65,45 @@ def command(
     if archive and source:
         raise click.UsageError("--archive and --source exclude each other")
     layout = find_layout()
-    chosen = os.environ.get("LUCEBOX_TARGET")
-    wanted = names or (chosen or DEFAULT_TARGET,)
-    said_by = "LUCEBOX_TARGET" if chosen and not names else ""
-    targets = [find_target(name, said_by) for name in dict.fromkeys(wanted)]
+    targets, why = _targets(names, portable)
     if print_server:
         _answer(console, [(find_build(layout, target.name), False) for target in targets])
         return
     if dry_run:
         _print_plan(console, layout, targets, archive, source, jobs or _processors())
         return
+    missing = _not_current(layout, targets, fresh or bool(archive or source))
+    if missing and why:
+        show_detection(console, why)
+    for target in missing:
+        checks = preflight(target, layout)
+        require(checks, target.name)
+        show_toolkit(console, checks)
     prepared = _prepare(console, layout, archive, source)
     built = [_build(console, layout, target, prepared, jobs or _processors(), fresh) for target in targets]
     _answer(console, [(one.receipt, one.changed) for one in built])
+
+
+def _targets(names: tuple[str, ...], portable: bool) -> tuple[list[Target], Detection | None]:
+    """Return the targets that were named, else LUCEBOX_TARGET, else of the GPUs found, which come second."""
+    chosen = os.environ.get("LUCEBOX_TARGET")
+    said_by = "LUCEBOX_TARGET" if chosen and not names else ""
+    found = None if names or chosen else detect()
+    wanted = names or ((chosen,) if chosen else found.targets if found else ())
+    return [find_target(name, said_by, portable) for name in dict.fromkeys(wanted)], found
+
+
+def _not_current(layout: Layout, targets: list[Target], is_new: bool) -> list[Target]:
+    """Return the targets for which there is something to do. Starts nothing."""
+    prepared = None if is_new else find_prepared(layout)
+    return [one for one in targets if not (prepared and _is_current(layout, one, _source(prepared)))]
+
+
+def _is_current(layout: Layout, target: Target, source: cmake.Source) -> bool:
+    try:
+        return cmake.find_current(layout, target, source) is not None
+    except MissingError:  # the checks name all that is missing
+        return False
 
 
 def _prepare(console: Console, layout: Layout, archive: Path | None, source: Path | None) -> Prepared:
@@ -134,6 +166,12 @@ def _describe(receipt: BuildReceipt, changed: bool) -> dict[str, Any]:
         "upstream_build": receipt.upstream_build,
         "backends": list(receipt.backends),
         "compiler": receipt.compiler,
+        "toolkit": receipt.toolkit,
+        "arch": receipt.arch,
+        "portable": receipt.portable,
+        "link_stub": receipt.link_stub,
+        "flags": dict(receipt.flags),
+        "device_code": dict(receipt.device_code),
         "server": str(receipt.server_path),
         "quantize": str(receipt.quantize_path),
         "library": str(receipt.library_path),
@@ -150,7 +188,6 @@ def _print_plan(
     jobs: int,
 ) -> None:
     lock = Lock.load(layout.lock_path)
-    tools = find_toolchain()
     plan = [("source", _source_plan(layout, lock, archive, source))]
     plan.append(
         ("patches", f"apply {len(series_names(layout.patches_dir))} to {_shown(layout.prepared_dir)}")
@@ -163,6 +200,7 @@ def _print_plan(
         if prepared and cmake.find_current(layout, target, known):
             plan.append(("built", f"{target.name} is up to date"))
             continue
+        tools = cmake.tools_for(target)
         plan.append(("configure", shlex.join(cmake.configure_command(layout, target, known, tools))))
         plan.append(("compile", shlex.join(cmake.compile_command(layout, target, tools, jobs))))
     for step, what in plan:

@@ -5,7 +5,7 @@ from dataclasses import fields
 from pylucebox.core.paths import Layout
 from pylucebox.core.receipts import BuildReceipt
 from pylucebox.native import cmake
-from pylucebox.native.targets import TARGETS
+from pylucebox.native.targets import TARGETS, find_target
 from pylucebox.source.prepare import find_prepared
 
 
@@ -17,5 +17,6 @@ def is_current(layout: Layout, receipt: BuildReceipt | None) -> bool:
     if prepared is None:
         return False
     source = cmake.Source(**{f.name: getattr(prepared, f.name) for f in fields(cmake.Source)})
-    current = cmake.find_current(layout, TARGETS[receipt.target], source)
+    target = find_target(receipt.target, portable=receipt.portable)
+    current = cmake.find_current(layout, target, source)
     return current is not None and current.id == receipt.id

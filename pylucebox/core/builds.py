@@ -70,6 +70,6 @@ def _whole(layout: Layout, receipt: BuildReceipt) -> BuildReceipt:
     if altered:
         raise IntegrityError(
             f"{altered[0]}: {'changed' if altered[0].exists() else 'removed'} since the build",
-            hint=f"lucebox build --target {receipt.target}",
+            hint=receipt.build_command,
         )
     return receipt

@@ -4,6 +4,7 @@ import logging
 import os
 import shlex
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -35,8 +36,9 @@ def run(
     on_line: Callable[[str], None] | None = None,
     error: type[LuceboxError] = BuildError,
     what: str | None = None,
+    timeout_s: float | None = None,
 ) -> Output:
-    """Run `argv` to its end and return its output.
+    """Run `argv` to its end and return its output. timeout_s: when it is killed, which counts as a failure.
 
     log_path: file that receives the command and every line. on_line: called with each line as it comes.
     errors_path: file that takes stderr, so that the output is stdout alone.
@@ -46,8 +48,15 @@ def run(
     words = [str(a) for a in argv]
     full_env = {k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None}
     child = _start(words, errors_path, cwd=cwd, env=full_env, stdin=subprocess.DEVNULL)
-    lines = _collect(child, words, log_path, on_line)
-    status = child.wait()
+    clock = threading.Timer(timeout_s, child.kill) if timeout_s else None
+    if clock:
+        clock.start()
+    try:
+        lines = _collect(child, words, log_path, on_line)
+        status = child.wait()
+    finally:
+        if clock:
+            clock.cancel()
     if status != 0:
         last = _read_lines(errors_path) if errors_path else lines
         raise error(

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,9 @@ class BuildReceipt:
     """A finished build: where its binaries are and which inputs made them.
 
     id: hash of all inputs; short_id for people. Paths are absolute and follow a moved build folder.
+    arch, toolkit, device_code: of the GPU, empty without one: what its compiler was asked for, that compiler,
+    pieces of machine code by GPU found in the library. link_stub: the driver was absent, so that the build
+    cannot run here. portable: for any processor of this kind. flags: how the device code was compiled.
     """
 
     id: str
@@ -61,10 +64,26 @@ class BuildReceipt:
     backends: tuple[str, ...]
     compiler: str
     bin_dir: Path
+    arch: str = ""
+    toolkit: str = ""
+    link_stub: bool = False
+    portable: bool = False
+    flags: Mapping[str, str] = field(default_factory=dict)
+    device_code: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def short_id(self) -> str:
         return self.id[:7]
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the build was made for a GPU."""
+        return bool(self.arch)
+
+    @property
+    def build_command(self) -> str:
+        """The command that makes this build again."""
+        return f"lucebox build --target {self.target}{' --portable' if self.portable else ''}"
 
     @property
     def server_path(self) -> Path:
@@ -101,6 +120,12 @@ class BuildReceipt:
                 backends=tuple(content["backends"]),
                 compiler=str(content["compiler"]),
                 bin_dir=build_dir.resolve() / "bin",
+                arch=str(content.get("arch", "")),
+                toolkit=str(content.get("toolkit", "")),
+                link_stub=bool(content.get("link_stub")),
+                portable=bool(content.get("portable")),
+                flags=dict(content.get("flags", {})),
+                device_code=dict(content.get("device_code", {})),
             )
         except (KeyError, TypeError, ValueError) as bad:
             raise IntegrityError(

@@ -4,16 +4,18 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pylucebox.core import paths, processes
 from pylucebox.core.builds import altered_binaries, record_binaries
-from pylucebox.core.errors import BuildError, LuceboxError
+from pylucebox.core.errors import BuildError, LuceboxError, MissingError
 from pylucebox.core.hints import find_hint
 from pylucebox.core.paths import Layout
 from pylucebox.core.receipts import BuildReceipt, fingerprint, read_receipt, write_receipt
-from pylucebox.native.targets import OUR_TARGETS, PRODUCTS, UPSTREAM_TARGETS, Target
+from pylucebox.native.preflight import find_kit
+from pylucebox.native.proof import check_backends, check_device_code, check_flags, read_cache
+from pylucebox.native.targets import OUR_TARGETS, UPSTREAM_TARGETS, Target
 from pylucebox.native.toolchain import (
     Toolchain,
     compiler_cache_env,
@@ -25,7 +27,6 @@ from pylucebox.native.toolchain import (
 Progress = Callable[[int, int], None]
 
 NINJA_STEP = re.compile(r"\[(\d+)/(\d+)\] ")
-CACHE_ENTRY = re.compile(r"(?P<name>[^#/:][^:=]*):[A-Z]+=(?P<value>.*)")
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,25 @@ def find_current(layout: Layout, target: Target, source: Source) -> BuildReceipt
     receipt, state = BuildReceipt.load(folder), read_receipt(folder / "inputs.json")
     if receipt is None or state is None:
         return None
-    same = state.get("inputs") == _quick_inputs(target, source, find_toolchain())
+    same = state.get("inputs") == _quick_inputs(target, source, tools_for(target))
     return receipt if same and altered_binaries(folder) == [] else None
+
+
+def tools_for(target: Target) -> Toolchain:
+    """Return the tools of `target`. Starts nothing. Raises MissingError."""
+    tools = find_toolchain()
+    kit = find_kit(target)
+    if target.device_backend and kit is None:
+        raise MissingError(
+            f"target {target.name}: no {target.device_backend.upper()} toolkit found",
+            hint=f"lucebox doctor --target {target.name}",
+        )
+    return replace(tools, kit=kit) if kit else tools
 
 
 def configure_command(layout: Layout, target: Target, source: Source, tools: Toolchain) -> list[str]:
     """Return the cmake command line for `target`."""
-    defines = target.cmake_defines(source.upstream_build, source.upstream_tag, source.series_sha256)
+    defines = _defines(target, source, tools, layout.build_dir(target.name))
     defines |= {
         "CMAKE_C_COMPILER": str(tools.cc),
         "CMAKE_CXX_COMPILER": str(tools.cxx),
@@ -102,6 +115,7 @@ class Build:
             "GIT_CEILING_DIRECTORIES": str(source.tree.resolve().parent),
             "NINJA_STATUS": "[%f/%t] ",
             "CLICOLOR_FORCE": None,
+            **(tools.kit.environment() if tools.kit else {}),
         }
 
     def configure(self, fresh: bool = False) -> bool:
@@ -122,6 +136,8 @@ class Build:
             shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "CMakeCache.txt").unlink(missing_ok=True)
         self.tools.check()
+        if self.tools.kit:
+            self.tools.kit.prepare(self.folder, self.tools.cc)
         self._run(command, "configure")
         check_backends(self.target, self.folder)
         write_receipt(stamp, {"key": key})
@@ -152,13 +168,16 @@ class Build:
     def finish(self) -> BuildReceipt:
         """Write the receipt once every product is there. Raises BuildError naming one that is missing."""
         bin_dir = self.folder.resolve() / "bin"
-        missing = [name for name in PRODUCTS if not (bin_dir / name).is_file()]
+        missing = [name for name in self.target.products if not (bin_dir / name).is_file()]
         if missing:
             raise BuildError(
                 f"{bin_dir / missing[0]}: ninja ended well but did not make it",
                 log_path=self.folder / "log" / "compile.log",
                 hint="run `lucebox build --fresh`",
             )
+        code = check_device_code(self.target, self.folder, self.tools.kit)
+        flags = check_flags(self.target, self.folder)
+        kit = self.tools.kit
         receipt = BuildReceipt(
             id=build_id(self.target, self.source, self.tools),
             target=self.target.name,
@@ -167,12 +186,25 @@ class Build:
             backends=self.target.backends,
             compiler=self.tools.compiler,
             bin_dir=bin_dir,
+            arch=self.target.arch,
+            toolkit=kit.toolkit if kit else "",
+            link_stub=bool(kit and kit.link_stub),
+            portable=not self.target.native,
+            flags=flags,
+            device_code=code,
         )
         inputs = _quick_inputs(self.target, self.source, self.tools)
         record_binaries(self.folder)
         write_receipt(self.folder / "inputs.json", {"inputs": inputs})
         receipt.save(self.folder)
         return receipt
+
+    def summary(self) -> str:
+        """Return what was configured, in one line."""
+        parts = [f"{', '.join(self.target.backends)} on"]
+        parts += [f"{self.target.name}, {self.tools.kit.toolkit}"] if self.tools.kit else []
+        parts += [] if self.target.native else ["portable"]
+        return ", ".join([*parts, self.tools.compiler])
 
     def _is_whole(self) -> bool:
         return (self.folder / "build.ninja").is_file() and not self._is_foreign()
@@ -215,12 +247,12 @@ def build(
         current = None if fresh else find_current(layout, target, source)
         if current:
             return Built(current, changed=False)
-        work = Build(layout, target, source, find_toolchain())
+        work = Build(layout, target, source, tools_for(target))
         started = time.monotonic()
         if work.configure(fresh) and on_step:
             on_step(
                 "configure",
-                f"{', '.join(target.backends)} on, {work.tools.compiler}",
+                work.summary(),
                 time.monotonic() - started,
             )
         started = time.monotonic()
@@ -234,38 +266,13 @@ def build_id(target: Target, source: Source, tools: Toolchain) -> str:
     """Return the hash of all that makes the binaries: source, options, compiler, processor when native."""
     inputs = {
         "source": source.id,
-        "defines": target.cmake_defines(source.upstream_build, source.upstream_tag, source.series_sha256),
+        "defines": _defines(target, source, tools),
         "compiler": tools.compiler,
         "flags": compiler_flags(),
         "cpu": cpu_features() if target.native else "",
+        **({"toolkit": tools.kit.toolkit} if tools.kit else {}),
     }
     return fingerprint(inputs)
-
-
-def check_backends(target: Target, folder: Path) -> None:
-    """Read CMake's cache and raise BuildError when a back-end the target asks for is off."""
-    cache = read_cache(folder)
-    available = cache.get("GGML_AVAILABLE_BACKENDS", "").split(";")
-    log = folder / "log" / "configure.log"
-    for backend in target.backends:
-        if f"ggml-{backend}" not in available or cache.get(f"GGML_{backend.upper()}", "OFF") == "OFF":
-            lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
-            raise BuildError(
-                f"configure asked for {backend.upper()}, but the build tree has it off",
-                log_path=log,
-                log_tail=[line for line in lines if "Warning" in line or backend.upper() in line][-5:],
-                hint=find_hint(lines),
-            )
-
-
-def read_cache(folder: Path) -> dict[str, str]:
-    """Return CMakeCache.txt as a dictionary, empty when there is none."""
-    try:
-        text = (folder / "CMakeCache.txt").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    found = (CACHE_ENTRY.fullmatch(line) for line in text.splitlines())
-    return {match["name"]: match["value"] for match in found if match}
 
 
 def error_lines(lines: Sequence[str], limit: int = processes.TAIL_LINES) -> list[str]:
@@ -276,9 +283,15 @@ def error_lines(lines: Sequence[str], limit: int = processes.TAIL_LINES) -> list
     return [line[:200] for line in shown]
 
 
+def _defines(target: Target, source: Source, tools: Toolchain, folder: Path = Path()) -> dict[str, str]:
+    """All -D values of the target itself. folder: of the build; without it they hold in any place."""
+    kit = tools.kit.defines(folder) if tools.kit else None
+    return target.cmake_defines(source.upstream_build, source.upstream_tag, source.series_sha256, kit)
+
+
 def _quick_inputs(target: Target, source: Source, tools: Toolchain) -> dict[str, str]:
     """What a build depends on, as far as it shows without starting a program."""
-    defines = target.cmake_defines(source.upstream_build, source.upstream_tag, source.series_sha256)
+    defines = _defines(target, source, tools)
     return {
         "source": source.id,
         "defines": fingerprint({**defines, **compiler_flags()}),

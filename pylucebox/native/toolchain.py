@@ -6,9 +6,11 @@ import platform
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from pylucebox.core import processes
 from pylucebox.core.errors import LuceboxError, MissingError
@@ -19,24 +21,49 @@ CXX17_SAMPLE = """
 #include <optional>
 int main() { std::optional<int> n = 1; if (auto m = n; m) { return std::filesystem::exists("/") ? 0 : *m; } }
 """
+FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS", "HIPFLAGS")
 INSTALL_HINT = "install a C++17 compiler, on Debian: apt-get install g++"
+
+
+class Kit(Protocol):
+    """A CUDA toolkit or a ROCm, as far as a build uses it."""
+
+    def defines(self, folder: Path) -> dict[str, str]:
+        """Return the -D values for a build in `folder`. Starts nothing."""
+
+    def environment(self) -> dict[str, str]:
+        """Return what cmake and ninja get beside our own environment."""
+
+    def stamp(self) -> str:
+        """Return what shows, without starting anything, that it was replaced."""
+
+    def prepare(self, folder: Path, cc: Path) -> None:
+        """Make in `folder` what cmake is told to find there."""
+
+    @property
+    def toolkit(self) -> str:
+        """Name and full version of the device compiler. Starts it."""
+
+    @property
+    def link_stub(self) -> bool:
+        """Whether a library of ours stands in for the driver's while linking."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The programs that make a build. All paths are absolute."""
+    """The programs that make a build. All paths are absolute. kit: for the GPU, if there is one."""
 
     cmake: Path
     ninja: Path
     cc: Path
     cxx: Path
+    kit: Kit | None = None
 
     def stamp(self) -> str:
         """Return what shows, without starting anything, that the compilers were replaced."""
         infos = [path.resolve().stat() for path in (self.cc, self.cxx)]
-        return " ".join(
-            f"{p} {i.st_size} {i.st_mtime_ns}" for p, i in zip((self.cc, self.cxx), infos, strict=True)
-        )
+        stamps = [f"{p} {i.st_size} {i.st_mtime_ns}" for p, i in zip((self.cc, self.cxx), infos, strict=True)]
+        return " ".join([*stamps, self.kit.stamp()] if self.kit else stamps)
 
     @cached_property
     def compiler(self) -> str:
@@ -47,15 +74,20 @@ class Toolchain:
 
     def check(self) -> None:
         """Compile a C++17 sample. Raises MissingError with what to install."""
-        with tempfile.TemporaryDirectory(prefix="lucebox-") as name:
-            sample = Path(name) / "sample.cpp"
-            sample.write_text(CXX17_SAMPLE, encoding="utf-8")
-            try:
-                processes.run([self.cxx, "-std=c++17", "-fsyntax-only", sample], error=MissingError)
-            except LuceboxError as bad:
-                raise MissingError(
-                    f"{self.cxx}: cannot compile C++17", hint=INSTALL_HINT, log_tail=bad.log_tail
-                ) from bad
+        check_cxx17(self.cxx)
+
+
+def check_cxx17(cxx: Path) -> None:
+    """Compile a C++17 sample. Raises MissingError with what to install."""
+    with tempfile.TemporaryDirectory(prefix="lucebox-") as name:
+        sample = Path(name) / "sample.cpp"
+        sample.write_text(CXX17_SAMPLE, encoding="utf-8")
+        try:
+            processes.run([cxx, "-std=c++17", "-fsyntax-only", sample], error=MissingError)
+        except LuceboxError as bad:
+            raise MissingError(
+                f"{cxx}: cannot compile C++17", hint=INSTALL_HINT, log_tail=bad.log_tail
+            ) from bad
 
 
 def find_toolchain() -> Toolchain:
@@ -63,12 +95,29 @@ def find_toolchain() -> Toolchain:
 
     Starts nothing. Raises MissingError naming the first tool that is not there and how to get it.
     """
-    return Toolchain(
-        cmake=_packaged("cmake", "CMAKE_BIN_DIR"),
-        ninja=_packaged("ninja", "BIN_DIR"),
-        cc=_compiler("CC", ("cc", "gcc", "clang"), "C"),
-        cxx=_compiler("CXX", ("c++", "g++", "clang++"), "C++"),
-    )
+    found = search_tools()
+    missing = [what for what in found.values() if isinstance(what, MissingError)]
+    if missing:
+        raise missing[0]
+    cmake, ninja, cc, cxx = (Path(str(what)) for what in found.values())
+    return Toolchain(cmake, ninja, cc, cxx)
+
+
+def search_tools() -> dict[str, Path | MissingError]:
+    """Return each program a build needs, or why it is not there, in the order of Toolchain's fields."""
+    searches: dict[str, Callable[[], Path]] = {
+        "cmake": lambda: _packaged("cmake", "CMAKE_BIN_DIR"),
+        "ninja": lambda: _packaged("ninja", "BIN_DIR"),
+        "C compiler": lambda: _compiler("CC", ("cc", "gcc", "clang"), "C"),
+        "C++ compiler": lambda: _compiler("CXX", ("c++", "g++", "clang++"), "C++"),
+    }
+    found: dict[str, Path | MissingError] = {}
+    for name, search in searches.items():
+        try:
+            found[name] = search()
+        except MissingError as bad:
+            found[name] = bad
+    return found
 
 
 def cpu_features() -> str:
@@ -84,7 +133,7 @@ def cpu_features() -> str:
 
 def compiler_flags() -> dict[str, str]:
     """Return the flags that cmake takes over from the environment; they are part of a build's identity."""
-    return {name: os.environ[name] for name in ("CFLAGS", "CXXFLAGS", "LDFLAGS") if os.environ.get(name)}
+    return {name: os.environ[name] for name in FLAG_VARIABLES if os.environ.get(name)}
 
 
 def compiler_cache_env(root: Path) -> dict[str, str]:

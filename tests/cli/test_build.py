@@ -12,12 +12,16 @@ from pylucebox.core import processes
 from pylucebox.core.paths import Layout
 from pylucebox.core.receipts import BuildReceipt
 from pylucebox.native import cmake
+from pylucebox.native.detect import Detection, Gpu
+from pylucebox.native.places import Places
+from pylucebox.native.preflight import preflight
 
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     layout = make_layout(tmp_path / "home")
     monkeypatch.setattr(verb, "find_layout", lambda: layout)
+    monkeypatch.setattr(verb, "detect", lambda: Detection(()))
     monkeypatch.delenv("LUCEBOX_TARGET", raising=False)
     monkeypatch.chdir(tmp_path / "home")
     return layout
@@ -65,7 +69,8 @@ def test_success_prints_stages_on_stderr_and_the_path_on_stdout(
     server = small.build_root / "cpu" / "bin" / "llama-server"
     assert (code, out) == (0, f"{server}\n")
     stages = [line.split()[0] for line in err.splitlines()]
-    assert stages == ["source", "patches", "configure", "compile", "built"]
+    assert stages == ["target", "source", "patches", "configure", "compile", "built"]
+    assert "cpu: no GPU found" in err
     assert "llama.cpp b7, archive verified" in err and "2 applied, 1 overlay files linked" in err
     assert "1m 01s" in err and "build/cpu/bin/llama-server   receipt aaaaaaa" in err
 
@@ -99,9 +104,9 @@ def test_a_failure_as_json_has_the_same_exit_code(small: Layout, capsys: pytest.
     assert code == 4 and answer["ok"] is False and answer["error"]["code"] == "integrity"
     assert "truncated" in answer["error"]["message"]
     code, out, err = run(capsys, "--archive", ARCHIVE)
-    assert (
-        (code, out) == (4, "") and err.startswith("error: ") and len(err.split("\n\n")[0].splitlines()) == 1
-    )
+    target, *error = err.split("\n\n")[0].splitlines()
+    assert (code, out) == (4, "") and target.startswith("target ")
+    assert len(error) == 1 and error[0].startswith("error: ")
 
 
 def test_dry_run_starts_and_writes_nothing(
@@ -177,3 +182,44 @@ def test_quiet_twice_prints_nothing_but_the_answer(
 ) -> None:
     code, out, err = run(capsys, "-qq", "--archive", ARCHIVE)
     assert (code, err) == (0, "") and out.endswith("llama-server\n")
+
+
+def test_the_gpus_found_are_the_default(
+    small: Layout, quick_build: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = (Gpu("sm_90", "NVIDIA H200"), Gpu("sm_90", "NVIDIA H200"), Gpu("sm_75", "NVIDIA T4"))
+    monkeypatch.setattr(verb, "detect", lambda: Detection(gpus, ("nvidia-smi: odd",)))
+    monkeypatch.setattr(verb, "preflight", lambda target, layout: [])
+    code, _, err = run(capsys, "--archive", ARCHIVE)
+    assert code == 0 and quick_build == ["sm_90"]
+    assert "sm_90: NVIDIA H200 (sm_90), NVIDIA T4 (sm_75)" in err
+    assert "warning: there is no target for NVIDIA T4 (sm_75)" in err and "nvidia-smi: odd" in err
+    monkeypatch.setenv("LUCEBOX_TARGET", "cpu")
+    code, _, err = run(capsys, "--archive", ARCHIVE)
+    assert code == 0 and quick_build == ["sm_90", "cpu"] and "NVIDIA" not in err
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("vulkan", "no vulkan target yet"), ("Metal", "no metal target yet")]
+)
+def test_a_target_that_does_not_exist_yet_is_said_so(
+    small: Layout, capsys: pytest.CaptureFixture[str], name: str, line: str
+) -> None:
+    code, out, err = run(capsys, "--target", name)
+    assert (code, out) == (1, "") and line in err and "known targets: cpu" in err
+
+
+def test_a_gpu_target_without_its_toolkit_makes_nothing(
+    small: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = Places(opt=small.work_dir, local=small.work_dir, system=small.work_dir)
+    monkeypatch.setattr(verb, "preflight", lambda target, layout: preflight(target, layout, nowhere))
+    before = sorted(Path.cwd().rglob("*"))
+    code, out, err = run(capsys, "--target", "gfx1151", "--archive", ARCHIVE)
+    assert (code, out) == (3, "") and "target gfx1151 cannot be built on this machine: ROCm" in err
+    for family in ("HIP compiler", "HIP headers", "hipBLAS", "rocBLAS", "hipCUB", "rocPRIM", "rocWMMA"):
+        assert f"  {family}: not found" in err
+    assert "hint: lucebox doctor --target gfx1151" in err
+    assert sorted(Path.cwd().rglob("*")) == before
+    code, out, err = run(capsys, "--target", "sm_90", "--archive", ARCHIVE)
+    assert code == 3 and "nvcc, cuBLAS" in err and sorted(Path.cwd().rglob("*")) == before
