@@ -6,7 +6,7 @@ READY := $(VENV)/ready$(subst /,-,$(subst $() ,-,$(CURDIR)))
 LUCEBOX := $(BIN)/lucebox
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint format device-code fidelity quality install-check ci clean
+.PHONY: help setup build demo test lint format prove device-code fidelity quality install-check ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ format: $(READY) ## rewrite Python and overlay sources in the project's style
 
 device-code: build ## compile our GPU kernels and headers for gfx1151, gfx1201, sm_90a; read registers and spills
 	$(BIN)/python tools/check_device_code.py
+
+prove: build ## show that every fix of the patch series fails its test when left out (long)
+	$(BIN)/python tools/prove_fixes.py
 
 fidelity: build ## compare every converted type with the shipped references; writes docs/fidelity
 	$(BIN)/python tools/check_fidelity.py
