@@ -159,15 +159,21 @@ def parse_instructions(asm_text: str) -> dict[str, Instructions]:
     found: dict[str, Instructions] = {}
     for symbol, lines in _functions(asm_text):
         counts: Counter[str] = Counter()
-        loops: Counter[str] = Counter()
-        loop = ""
+        blocks: Counter[str] = Counter()
+        inner: set[str] = set()
+        label = loop = ""
         for line in lines:
             if line.startswith((".LBB", "; %bb.")):
-                loop = _inner_loop(line)
+                label = line.partition(":")[0].removeprefix(".L")
+                inside = re.search(r"in Loop: Header=(\w+)", line)
+                loop = inside[1] if inside else ""
+            if "This Inner Loop Header" in line:  # below the label when the loop is inside of another
+                loop = label
+                inner.add(label)
             for mnemonic in _mnemonics(line):
                 counts[mnemonic] += 1
-                loops[loop] += is_valu(mnemonic)
-        found[symbol] = Instructions(dict(counts), {k: n for k, n in loops.items() if k})
+                blocks[loop] += is_valu(mnemonic)
+        found[symbol] = Instructions(dict(counts), {name: blocks[name] for name in sorted(inner)})
     return found
 
 
@@ -261,17 +267,9 @@ def _functions(asm_text: str) -> Iterable[tuple[str, list[str]]]:
             lines.append(line)
 
 
-def _inner_loop(line: str) -> str:
-    """Return the label of the inner loop that a block belongs to, "" for every other block."""
-    if "Inner Loop Header" in line:
-        return line.partition(":")[0].removeprefix(".L")
-    inside = re.search(r"in Loop: Header=(\w+)", line)
-    return inside[1] if inside else ""
-
-
 def _mnemonics(line: str) -> list[str]:
     """Return the instruction on a line, both of a dual issue, none on other lines."""
-    if not line.startswith("\t") or line.startswith(("\t.", "\t;")):
+    if not line.startswith("\t") or line.lstrip().startswith((".", ";")):
         return []
     return [part.split()[0] for part in line.partition(";")[0].split("::") if part.strip()]
 

@@ -4,13 +4,16 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from device_code.compiling import Compiled
 from pylucebox.core.errors import IntegrityError
 from pylucebox.native.resource_report import CudaKernelResources, Instructions, KernelResources
 
 OUR_NAMES = re.compile(r"rocmfp|(?<![a-z])ds4(?![a-z0-9])", re.IGNORECASE)
+DEFINED = re.compile(r"__global__[^;{}]*?\bvoid\s+(?:__launch_bounds__\([^{};]*?\)\s*)?(\w+)\s*\(")
 WAVE = 32
 
 
@@ -38,15 +41,25 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
     """Read the [[claim]] tables of a TOML file. Raises IntegrityError naming file and field."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8")).get("claim", [])
-        claims = [{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()} for table in tables]
-        found = tuple(Claim(**claim) for claim in claims)
-        for claim in found:
-            re.compile(claim.kernel)
-        return found
+        return tuple(_claim(table) for table in tables)
     except (OSError, ValueError, TypeError, re.error) as bad:
         raise IntegrityError(
             f"{path}: {bad}", hint="fields of a claim are in tools/device_code/judging.py"
         ) from bad
+
+
+def _claim(table: dict[str, Any]) -> Claim:
+    """Raises ValueError or TypeError when a field is unknown, missing or of another kind."""
+    claim = Claim(**{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()})
+    re.compile(claim.kernel)
+    for name in ("arch", "needs", "forbids"):
+        words = getattr(claim, name)
+        if not isinstance(words, tuple) or not all(isinstance(word, str) for word in words):
+            raise TypeError(f"claim '{claim.kernel}': field '{name}' is no list of names")
+    for name in ("lds_bytes", "max_vgprs", "weights_per_loop"):
+        if not isinstance(getattr(claim, name), int | None):
+            raise TypeError(f"claim '{claim.kernel}': field '{name}' is no whole number")
+    return claim
 
 
 def short_name(name: str) -> str:
@@ -60,9 +73,20 @@ def short_name(name: str) -> str:
 
 
 def is_ours(kernel: KernelResources | CudaKernelResources, overlay: Path) -> bool:
-    """Tell whether a kernel is ours: by its name, or because its definition is in the overlay."""
-    source = getattr(kernel, "source", "")
-    return bool(OUR_NAMES.search(kernel.name)) or source.startswith(f"{overlay}/")
+    """Tell whether a kernel is ours: by its name, or because the overlay defines it."""
+    if OUR_NAMES.search(kernel.name):
+        return True
+    source = kernel.source if isinstance(kernel, KernelResources) else ""
+    if source:
+        return source.startswith(f"{overlay}/")
+    return short_name(kernel.name).partition("<")[0] in defined_kernels(overlay)
+
+
+@cache
+def defined_kernels(overlay: Path) -> frozenset[str]:
+    """Return the names behind `__global__` in the overlay, for reports that name no source."""
+    files = [path for path in overlay.rglob("*") if path.suffix in (".cu", ".cuh")]
+    return frozenset(name for path in files for name in DEFINED.findall(path.read_text(encoding="utf-8")))
 
 
 def faults(done: Compiled, claims: Sequence[Claim], overlay: Path, all_ours: bool = False) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pylucebox.core import processes
 from pylucebox.core.errors import LuceboxError, MissingError
+from pylucebox.core.paths import lock
 
 COMPILER_PACKAGES = ("clang-19", "lld-19", "llvm-19")
 COMPILER_PROGRAMS = ("clang++-19", "lld-19", "llvm-dis-19", "llvm-as-19")
@@ -49,24 +50,36 @@ class CudaToolchain:
         return self.version
 
 
-def find_hip(cache: Path) -> HipToolchain:
-    """Return the AMDGPU compiler, installing and unpacking what is absent below `cache`.
+def find_hip(cache: Path, fetch: bool = True) -> HipToolchain:
+    """Return the AMDGPU compiler; with `fetch`, what is absent is installed or unpacked below `cache`.
 
     Raises MissingError naming the packages when they cannot be had.
     """
-    absent = [program for program in COMPILER_PROGRAMS if not shutil.which(program)]
-    if absent:
-        _install(COMPILER_PACKAGES)
     ready = cache / f"hip-{HIP_VERSION}"
-    if not ready.is_dir():
-        partial = cache / f"hip-{HIP_VERSION}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+    with lock(cache.with_name(f"{cache.name}.lock")):
+        absent = [program for program in COMPILER_PROGRAMS if not shutil.which(program)]
+        if not fetch and (absent or not ready.is_dir()):
+            names = ", ".join(absent) or str(ready)
+            raise MissingError(f"{names}: not there", hint="python tools/check_device_code.py")
+        if absent:
+            _install(COMPILER_PACKAGES)
+        if not ready.is_dir():
+            _make_ready(ready)
+    version = processes.run(["clang++-19", "--version"], error=MissingError).lines[0]
+    return HipToolchain("clang++-19", _clang_name(version), ready / "usr", ready / "bitcode")
+
+
+def _make_ready(ready: Path) -> None:
+    """Unpack headers and device libraries into a folder that is complete or absent."""
+    partial = ready.with_name(f"{ready.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
         _unpack(HIP_PACKAGES, partial)
         _make_bitcode(partial / BITCODE, partial / "bitcode")
         partial.rename(ready)
-    version = processes.run(["clang++-19", "--version"], error=MissingError).lines[0]
-    return HipToolchain("clang++-19", _clang_name(version), ready / "usr", ready / "bitcode")
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def find_cuda() -> CudaToolchain:
