@@ -9,7 +9,7 @@ import click
 
 from pylucebox.cli.console import Console
 from pylucebox.cli.options import global_options
-from pylucebox.core.errors import IntegrityError
+from pylucebox.core.errors import IntegrityError, RequestError
 from pylucebox.core.paths import Layout, find_layout
 from pylucebox.source.lock import Lock, Manifest
 from pylucebox.source.patches import Checked, check_patches, describe_series, find_patch
@@ -96,6 +96,10 @@ def refresh_command(console: Console, names: tuple[str, ...], edited: Path | Non
     if extend and not edited:
         raise click.UsageError("--extend goes with --from.")
     layout = find_layout()
+    if not layout.is_checkout:
+        raise RequestError(
+            f"{layout.patches_dir}: belongs to an installed package", hint="refresh patches in a clone"
+        )
     patches = [find_patch(layout.patches_dir, name) for name in names]
     pristine, today = _pristine(console, layout), date.today().isoformat()
     if edited:

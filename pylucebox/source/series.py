@@ -203,11 +203,15 @@ def _test_problems(patch: Patch) -> list[str]:
     root = patch.path.resolve().parent.parent
     if not (root / "tests").is_dir():
         return []
-    return [
+    found = [
         f"Tests names {n}, which is not there"
         for n in named_tests(patch)
         if not (root / n).exists() and not (patch.path.parent / "overlay" / n).exists()
     ]
+    file, _, name = proven_test(patch).partition("::")
+    if name and (root / file).is_file() and f"def {name}(" not in (root / file).read_text(encoding="utf-8"):
+        found.append(f"{PROOF} names {name}, which {file} does not have")
+    return found
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """lucebox patches: exit code, exact stdout, JSON."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,14 @@ def test_the_loop(small: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "refresh", "0002", "--from", "tree")[:2] == (0, f"{HOOK}: renewed\n")
     assert "return 20" in (small.patches_dir / HOOK).read_text()
     assert run(capsys, "refresh")[1] == f"0001-vendor-one-form.patch: as it was\n{HOOK}: as it was\n"
+
+
+def test_an_installed_series_is_not_refreshed(
+    small: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verb, "find_layout", lambda: replace(small, is_checkout=False))
+    status, out, err = run(capsys, "refresh")
+    assert (status, out) == (1, "") and "belongs to an installed package" in err
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,10 @@ def test_lint_wants_named_tests_to_exist(tmp_path: Path) -> None:
         text = (patches / name).read_text().replace("Tests: none", "Tests: tests/test_it.py")
         text = text.replace("Without: none", "Without: tests/test_it.py::test_one")
         (patches / name).write_text(text)
+    assert check_series(patches) == [
+        "0001-vendor-one-form.patch: Fails-Without names test_one, which tests/test_it.py does not have"
+    ]
+    (tmp_path / "tests" / "test_it.py").write_text("def test_one() -> None: ...\n")
     assert check_series(patches) == []
 
 
