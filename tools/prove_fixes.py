@@ -33,7 +33,7 @@ def build_command() -> list[str]:
 
 
 def test_command(fixes: Sequence[Patch]) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-q", "-x", *map(proven_test, fixes)]
+    return [sys.executable, "-m", "pytest", "-q", "-x", "--tb=line", *map(proven_test, fixes)]
 
 
 def without(series: str, patch: Patch) -> str:

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest import lacking
 from small_upstream import FILES, HOOK, make_folder, make_layout
 
 from pylucebox.core.errors import IntegrityError, RequestError
@@ -125,7 +126,7 @@ def test_refresh_of_an_untouched_checkout_changes_no_byte(
 def test_the_committed_patches_survive_a_round_trip(layout: Layout, tmp_path: Path) -> None:
     """With the real source where it is here: no line number is off, no byte would change."""
     if not layout.pristine_dir.is_dir():
-        pytest.skip("not run: the pristine source (`lucebox build` or `lucebox patches check` fetch it)")
+        lacking("native", "the pristine source (`lucebox patches check` fetches it)")
     copy = make_layout(tmp_path / "home")
     shutil.rmtree(copy.patches_dir)
     shutil.copytree(layout.patches_dir, copy.patches_dir, ignore=shutil.ignore_patterns("overlay"))
