@@ -17,7 +17,9 @@ from pylucebox.source.trees import walk_files
 SECTION = re.compile(r"^(?=diff --git |--- (?:a/|/dev/null))", re.MULTILINE)
 HUNK = re.compile(r"^@@ -(\d+).*$", re.MULTILINE)
 IDENTIFIER = re.compile(r"\b(?=\w*_)[A-Za-z]\w{4,}\b")
-HEADERS = (".h", ".hpp", ".cuh", ".txt", ".cmake")
+TARGET = re.compile(r"\b[A-Za-z]\w*(?:-\w+)+\b")  # of CMake
+CMAKE = (".txt", ".cmake")
+HEADERS = (".h", ".hpp", ".cuh", *CMAKE)
 SOURCES = (*HEADERS, ".c", ".cpp", ".cu")
 AROUND = 2  # lines of upstream shown on each side of the place that fits best
 
@@ -178,7 +180,10 @@ def missing_anchors(overlay: Path, old: Path, new: Path) -> dict[str, list[str]]
 def _names(files: Iterable[Path]) -> set[str]:
     found: set[str] = set()
     for file in files:
-        found.update(IDENTIFIER.findall(file.read_text(encoding="utf-8", errors="replace")))
+        text = file.read_text(encoding="utf-8", errors="replace")
+        found.update(IDENTIFIER.findall(text))
+        if file.name.endswith(CMAKE):
+            found.update(TARGET.findall(text))
     return found
 
 

@@ -38,7 +38,7 @@ OURS = """#define ROCMFPX_TYPES(X) \\
     X(7, A, A)
 """
 UPSTREAM = {
-    "CMakeLists.txt": "project(small)\n",
+    "CMakeLists.txt": "project(small)\nadd_library(small-base src/a.c)\n",
     "ggml/include/ggml.h": GGML,
     "ggml/include/ggml-rpc.h": RPC,
     "include/llama.h": "enum llama_ftype { LLAMA_FTYPE_MOSTLY_Q4 = 3, LLAMA_FTYPE_GUESSED = 1024 };\n",
@@ -56,7 +56,11 @@ def small(tmp_path: Path) -> Layout:
     """A layout whose pristine tree is UPSTREAM, with an overlay that uses src/a.h."""
     layout = make_layout(tmp_path / "home")
     make_folder(layout.pristine_dir, UPSTREAM)
-    overlay = {"ggml/include/ggml-rocmfpx-types.h": OURS, "src/ours.c": "int x = helper_of_a();\n"}
+    overlay = {
+        "ggml/include/ggml-rocmfpx-types.h": OURS,
+        "src/ours.c": "int x = helper_of_a();\n",
+        "lucebox/ours.cmake": "target_sources(small-base PRIVATE ours.c)\n",
+    }
     make_folder(layout.patches_dir / "overlay", overlay)
     return layout
 
@@ -127,6 +131,11 @@ def test_another_form_of_a_deviation(small: Layout, tmp_path: Path, form: str, t
 def test_names_that_are_gone_are_told_with_their_users(small: Layout, tmp_path: Path) -> None:
     report = rehearse(small, tmp_path, {"src/a.h": "int helper_with_new_name(void);\n"})[1]
     assert "| `helper_of_a` | src/ours.c |" in report and "other_helper" not in report
+
+
+def test_cmake_targets_that_are_gone_are_told(small: Layout, tmp_path: Path) -> None:
+    report = rehearse(small, tmp_path, {"CMakeLists.txt": "add_library(small-core src/a.c)\n"})[1]
+    assert "| `small-base` | lucebox/ours.cmake |" in report
 
 
 def test_an_overlay_file_that_upstream_has_now(small: Layout, tmp_path: Path) -> None:
