@@ -68,7 +68,8 @@ def main(words: Sequence[str]) -> int:
     problems = prove(layout, fixes, run)
     for problem in problems:
         print(problem)
-    print(f"{len(fixes)} fixes, {'each fails its test when left out' if not problems else 'not all proven'}")
+    proven = "every test fails without its fix" if not problems else "not all proven"
+    print(f"fixes: {' '.join(fix.name for fix in fixes)}: {proven}")
     return 1 if problems else 0
 
 
