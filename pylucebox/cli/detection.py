@@ -19,8 +19,5 @@ def show_toolkit(console: Console, checks: list[Check]) -> None:
     for check in checks:
         if check.name in ("nvcc", "ROCm"):
             console.stage("toolkit", check.found)
-        elif check.name == "libcuda" and "stub of ours" in check.found:
-            console.note(f"{'':<10} libcuda {check.found}")
-    absent = unneeded(checks)
-    if absent:
-        console.note(f"{'':<10} without {', '.join(check.name for check in absent)}: not needed")
+    for check in unneeded(checks):
+        console.note(f"{'':<10} {check.name} {check.found}, and not needed to build: {check.remedy}")

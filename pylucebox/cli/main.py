@@ -17,7 +17,7 @@ from pylucebox.cli.failures import as_error, ending_like_interrupt, interrupted
 from pylucebox.core.errors import MissingError
 
 # Verb -> module in this package. Modules load on use, so that `lucebox build` needs neither numpy nor gguf.
-VERBS = ("build", "run", "convert", "quantize", "imatrix", "bench", "patches")
+VERBS = ("build", "doctor", "run", "inspect", "convert", "quantize", "imatrix", "bench", "patches")
 
 # What each variable does, as docs/commands.md tells it.
 KNOWN_ENVIRONMENT = {

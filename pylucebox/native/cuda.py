@@ -183,10 +183,9 @@ def _cublas_check(kit: CudaKit, places: Places) -> Check:
 
 def _driver_check(kit: CudaKit) -> Check:
     if kit.link_stub:
-        found = "absent: a stub of ours is linked, and only machines with a driver can run the build"
-    else:
-        found = str(kit.driver or "the toolkit's stub")
-    return Check("libcuda", found, "for linking", True)
+        remedy = "a stub of ours is linked; install NVIDIA's driver where the build is to run"
+        return Check("libcuda", "not found", "to link", True, remedy)
+    return Check("libcuda", str(kit.driver or "the toolkit's stub"), "to link", True)
 
 
 def _nvccs(places: Places) -> Iterable[Path]:

@@ -25,6 +25,10 @@ from pylucebox.native.targets import Target
 
 CACHE_ENTRY = re.compile(r"(?P<name>[^#/:][^:=]*):[A-Z]+=(?P<value>.*)")
 OUR_KERNELS = ("rocmfpx", "ds4")
+RECORDED = {
+    "cuda": ("GGML_CUDA_FA", "GGML_CUDA_FA_ALL_QUANTS", "GGML_CUDA_GRAPHS"),
+    "hip": ("GGML_CUDA_FA", "GGML_CUDA_FA_ALL_QUANTS", "GGML_HIP_GRAPHS", "GGML_HIP_NO_VMM"),
+}
 FRESH_HINT = "run `lucebox build --fresh`"
 
 
@@ -46,7 +50,9 @@ def check_backends(target: Target, folder: Path) -> None:
     for backend in target.backends:
         on = cache.get(f"GGML_{backend.upper()}", "OFF").upper() not in ("OFF", "0", "FALSE", "NO", "")
         if f"ggml-{backend}" not in available or not on:
-            lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
+            lines = (
+                log.read_text(encoding="utf-8").splitlines()[1:] if log.is_file() else []
+            )  # less the command
             raise BuildError(
                 f"configure asked for {backend.upper()}, but the build tree has it off",
                 log_path=log,
@@ -74,14 +80,7 @@ def check_flags(target: Target, folder: Path) -> dict[str, str]:
     for line in words:
         _check_line(target, line)
     cache = read_cache(folder)
-    names = (
-        "GGML_CUDA_FA",
-        "GGML_CUDA_FA_ALL_QUANTS",
-        "GGML_CUDA_GRAPHS",
-        "GGML_HIP_GRAPHS",
-        "GGML_HIP_NO_VMM",
-    )
-    flags = {name: cache[name] for name in names if name in cache}
+    flags = {name: cache[name] for name in RECORDED[device] if name in cache}
     return {**flags, "optimisation": "-O3", **({"wavefront": "32"} if device == "hip" else {})}
 
 
@@ -138,7 +137,7 @@ def check_kernels(library: Path, kernels: Sequence[KernelResources]) -> None:
     for kernel in kernels:
         if kernel.wavefront_size not in (None, 32):
             raise BuildError(
-                f"{library}: kernel {kernel.name} has wavefronts of {kernel.wavefront_size} lanes"
+                f"{library}: kernel {kernel.name} has wavefronts of {kernel.wavefront_size} lanes, not 32"
             )
     ours = [kernel for kernel in kernels if any(part in kernel.symbol.lower() for part in OUR_KERNELS)]
     bad = [f"{kernel.name} on {kernel.arch}: {', '.join(kernel.faults)}" for kernel in ours if kernel.faults]

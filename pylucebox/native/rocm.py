@@ -170,12 +170,12 @@ def _nothing_found(target: Target, places: Places) -> list[Check]:
 
 
 def _need(family: HeaderFamily) -> str:
-    return family.header if family.needed else "no: nothing in this source includes it"
+    return family.header if family.needed else "not used by this source"
 
 
 def _remedy(family: HeaderFamily) -> str:
-    use = "install" if family.needed else "only if a later source asks for it:"
-    return f"{use} {family.package} (or {family.package}el)"
+    when = "" if family.needed else ", should a later source ask for it"
+    return f"install {family.package} (or {family.package}el){when}"
 
 
 def _family_check(kit: RocmKit, family: HeaderFamily) -> Check:

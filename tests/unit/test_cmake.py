@@ -1,11 +1,13 @@
 """Configure and compile with stand-ins for cmake and ninja: what runs, what is checked, what is reported."""
 
+import json
 import shutil
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from fake_toolkits import FATBIN, make_cublas, make_cuda, make_rocm, places, write_elf
 from small_upstream import make_layout, moved
 
 from pylucebox.core import paths, processes
@@ -15,6 +17,7 @@ from pylucebox.core.hints import find_hint
 from pylucebox.core.paths import Layout
 from pylucebox.core.receipts import BuildReceipt
 from pylucebox.native import cmake
+from pylucebox.native.preflight import find_kit
 from pylucebox.native.targets import PRODUCTS, find_target
 from pylucebox.native.toolchain import Toolchain
 
@@ -311,3 +314,96 @@ def test_two_builds_of_one_target_take_turns(small: Small) -> None:
     second.join(timeout=30)
     assert [one.changed for one in results] == [True]
     assert not small.build(on_wait=lambda: pytest.fail("the lock was not given back")).changed
+
+
+def test_portable_is_another_build_in_the_same_folder(small: Small) -> None:
+    """The option given decides, not what the folder was before; both are told by the receipt."""
+    native = small.build().receipt
+    target = find_target("cpu", portable=True)
+    built = cmake.build(small.layout, target, small.source, jobs=1)
+    assert built.changed and built.receipt.portable and built.receipt.id != native.id
+    assert "-DGGML_NATIVE=OFF" in (small.layout.build_dir("cpu") / "log" / "configure.log").read_text()
+    assert cmake.find_current(small.layout, target, small.source) == built.receipt
+    assert cmake.find_current(small.layout, find_target("cpu"), small.source) is None
+    assert built.receipt.build_command == "lucebox build --target cpu --portable"
+    assert small.build().receipt.id == native.id and small.calls.count("configure") == 3
+
+
+CUDA_LINE = "nvcc -O3 -gencode arch=compute_90a,code=sm_90a -c /src/a.cu"
+
+
+@pytest.fixture
+def small_cuda(small: Small, monkeypatch: pytest.MonkeyPatch) -> Small:
+    """The stand-ins with a CUDA toolkit: cmake turns CUDA on, ninja makes a library with a real fatbin."""
+    make_cuda(small.tools.parent / "local/cuda-13.0")
+    make_cublas(small.tools.parent / "usr/include", small.tools.parent / "usr/lib64")
+    where = places(small.tools.parent)
+    monkeypatch.setattr(cmake, "find_kit", lambda target: find_kit(target, where))
+    write_elf(small.tools / "libggml-cuda.so", ".nv_fatbin", FATBIN)
+    rows = [{"directory": "/", "command": CUDA_LINE, "file": "/src/a.cu"}]
+    (small.tools / "commands.json").write_text(json.dumps(rows))
+    on = CMAKE.replace("ggml-cpu;ggml-rpc", "ggml-cpu;ggml-rpc;ggml-cuda\nGGML_CUDA:BOOL=ON")
+    copy = 'cp "$(dirname "$0")/commands.json" "$folder/compile_commands.json"\n'
+    program(small.tools / "cmake", on + copy)
+    program(small.tools / "ninja", NINJA + 'cp "$(dirname "$0")/libggml-cuda.so" "$folder/bin/"\n')
+    program(small.tools / "cc", CC)
+    return small
+
+
+CC = """
+while [ $# -gt 1 ]; do case $1 in -o) echo stub > "$2";; esac; shift; done
+echo "cc 1.0"
+"""
+
+
+def build_cuda(small: Small, name: str = "sm_90") -> cmake.Built:
+    return cmake.build(small.layout, find_target(name), small.source, jobs=1)
+
+
+def test_a_cuda_build_proves_itself_and_tells_how(small_cuda: Small) -> None:
+    receipt = build_cuda(small_cuda).receipt
+    assert BuildReceipt.load(small_cuda.layout.build_dir("sm_90")) == receipt
+    assert (receipt.arch, receipt.toolkit, receipt.link_stub) == ("90a", "CUDA 13.0.88", True)
+    assert receipt.device_code == {"sm_90a": 1} and receipt.flags == {"optimisation": "-O3"}
+    assert receipt.is_gpu and receipt.backends == ("cpu", "rpc", "cuda")
+    assert (small_cuda.layout.build_dir("sm_90") / "link/libcuda.so").is_file()
+    log = (small_cuda.layout.build_dir("sm_90") / "log" / "configure.log").read_text()
+    assert "-DCMAKE_CUDA_ARCHITECTURES=90a-real" in log and "-DGGML_CUDA_NCCL=OFF" in log
+    assert not build_cuda(small_cuda).changed
+
+
+def test_a_cuda_build_without_the_gpus_code_fails(small_cuda: Small) -> None:
+    write_elf(small_cuda.tools / "libggml-cuda.so", ".nv_fatbin", b"")
+    with pytest.raises(BuildError, match="holds no machine code for sm_90a, none at all"):
+        build_cuda(small_cuda)
+    assert list_builds(small_cuda.layout) == []
+
+
+def test_a_configure_that_drops_the_gpu_fails(small_cuda: Small) -> None:
+    program(small_cuda.tools / "cmake", CMAKE)
+    with pytest.raises(BuildError, match="configure asked for CUDA, but the build tree has it off"):
+        build_cuda(small_cuda)
+    assert "compile" not in small_cuda.calls and list_builds(small_cuda.layout) == []
+
+
+def test_a_hip_that_is_dropped_fails_too(small_cuda: Small) -> None:
+    make_rocm(small_cuda.tools.parent / "opt/rocm-7.2.4")
+    program(small_cuda.tools / "cmake", CMAKE + 'echo "CMake Warning: HIP compiler not found"\n')
+    with pytest.raises(BuildError, match="configure asked for HIP, but the build tree has it off") as caught:
+        build_cuda(small_cuda, "gfx1151")
+    assert caught.value.exit_code == 5 and caught.value.log_tail == ("CMake Warning: HIP compiler not found",)
+    assert "ROCM_PATH" in (caught.value.hint or "")
+
+
+def test_another_toolkit_is_another_build(small_cuda: Small) -> None:
+    first = build_cuda(small_cuda).receipt
+    make_cuda(small_cuda.tools.parent / "local/cuda-13.1", "13010", "echo V13.1.2")
+    second = build_cuda(small_cuda)
+    assert second.changed and second.receipt.toolkit == "CUDA 13.1.2" and second.receipt.id != first.id
+
+
+def test_a_toolkit_that_went_away_is_missing(small_cuda: Small) -> None:
+    build_cuda(small_cuda)
+    shutil.rmtree(small_cuda.tools.parent / "local")
+    with pytest.raises(MissingError, match="target sm_90: no CUDA toolkit found"):
+        build_cuda(small_cuda)
