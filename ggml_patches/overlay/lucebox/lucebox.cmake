@@ -43,7 +43,12 @@ foreach (pair "ggml-base:lucebox_base" "ggml-cpu:lucebox_cpu")
 endforeach()
 target_include_directories(ggml-base PRIVATE ${LUCEBOX_ROOT}/ggml/src)
 
-target_sources(llama PRIVATE ${LUCEBOX_ROOT}/src/lucebox-quantize-policy.cpp)
+file(GLOB lucebox_llama CONFIGURE_DEPENDS ${LUCEBOX_ROOT}/src/lucebox-*.cpp)
+target_sources(llama PRIVATE ${lucebox_llama})
+set_source_files_properties(${lucebox_llama} TARGET_DIRECTORY llama PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+if (TARGET llama-server-impl)
+    target_sources(llama-server-impl PRIVATE ${LUCEBOX_ROOT}/tools/server/lucebox-memory.cpp)
+endif()
 
 set_property(TARGET ggml APPEND PROPERTY PUBLIC_HEADER
     ${LUCEBOX_ROOT}/ggml/include/ggml-rocmfpx.h
@@ -68,7 +73,8 @@ set_source_files_properties(${LUCEBOX_ROOT}/src/lucebox/build-info.cpp PROPERTIE
 if (LUCEBOX_BUILD_TESTS)
     add_custom_target(lucebox-tests)
     # Models with random weights, for tests and benchmarks.
-    add_library(lucebox-random STATIC ${LUCEBOX_ROOT}/tests/random-ds4.cpp ${LUCEBOX_ROOT}/tests/ring-stream.cpp)
+    add_library(lucebox-random STATIC ${LUCEBOX_ROOT}/tests/random-ds4.cpp ${LUCEBOX_ROOT}/tests/ring-stream.cpp
+        ${LUCEBOX_ROOT}/tests/fake-gpu.cpp)
     target_compile_features(lucebox-random PRIVATE cxx_std_17)
     target_link_libraries(lucebox-random PUBLIC llama ggml)
 
