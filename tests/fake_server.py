@@ -3,7 +3,8 @@
 
 FAKE_SERVER holds a JSON object: load_s (seconds until ready), fail (exit code, no serving), ignore_term,
 exit_code (at SIGTERM or end_at), end_at (path whose answer is the last), lines (printed at start), tokens and
-drafts (what /metrics reports), speculative.
+drafts (what /metrics reports), speculative, plan (bytes of weights for --fit-print; without it: nothing),
+devices (lines of --list-devices).
 """
 
 import json
@@ -80,7 +81,22 @@ def end(number: int, frame: object) -> None:
         os._exit(PLAN.get("exit_code", 0))
 
 
+def print_plan() -> int:
+    """What --fit-print on prints; an older server refuses the option."""
+    if "plan" not in PLAN:
+        print("error: invalid argument: --fit-print")
+        return 1
+    role = {"model": PLAN["plan"], "context": 1 << 20, "compute": 1 << 20}
+    context = int(option("--ctx-size")) if "--ctx-size" in sys.argv else 1 << 20
+    role["context"] *= context // 1024
+    places = {"host": {"free": 1, "total": 1, "target": role}}
+    print("noise\n" + json.dumps({"n_ctx": context, "n_ctx_seq": context, "places": places}))
+    return 0
+
+
 def main() -> int:
+    if "--fit-print" in sys.argv:
+        return print_plan()
     signal.signal(signal.SIGTERM, end)
     for line in PLAN.get("lines", ["loading"]):
         print(line, flush=True)
@@ -92,6 +108,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--list-devices"]:
-        print("Available devices:\n  (none)")
+        print("Available devices:", *(PLAN.get("devices") or ["(none)"]), sep="\n  ")
         sys.exit(0)
     sys.exit(main())

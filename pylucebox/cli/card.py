@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from pylucebox.cli.console import format_bytes
+from pylucebox.cli.memory import memory_lines
 from pylucebox.core.receipts import BuildReceipt
 from pylucebox.formats.inspect import ModelInfo
-from pylucebox.formats.memory_plan import MemoryPlan
+from pylucebox.runtime.memory import Demand
 
 Line = tuple[str, str]
 
@@ -26,7 +27,7 @@ class Plan:
     model_origin: str
     build: BuildReceipt
     device: str
-    memory: MemoryPlan | None
+    memory: Demand | None
     drafter: ModelInfo | None
     drafter_origin: str
     draft_tokens: int
@@ -43,7 +44,7 @@ class Plan:
         yield "", f"{model.architecture}, {format_bytes(model.file_bytes)}: {shares}"
         yield "build", f"{build.target}, receipt {build.short_id}, llama.cpp b{build.upstream_build}"
         yield "device", self.device
-        yield "memory", _memory_text(self.memory)
+        yield from memory_lines(self.memory)
         yield "drafter", f"{self.drafter_origin}: {self.drafter.path}" if self.drafter else "none"
         on = f"on, up to {self.draft_tokens} drafts a cycle" if self.draft_tokens else "off"
         yield "speculation", f"{on}: {self.why}"
@@ -98,19 +99,6 @@ THINKING_TEXT = {
     False: "off: prompts end in </think>",
     None: "decided by the chat template",
 }
-
-
-def _memory_text(memory: MemoryPlan | None) -> str:
-    if memory is None:
-        return "not predicted for this architecture"
-    weights = memory.weights_bytes + memory.drafter_weights_bytes
-    caches = memory.cache_bytes + memory.drafter_cache_bytes
-    parts = (
-        f"weights {format_bytes(weights)}",
-        f"caches {format_bytes(caches)} at {memory.context_tokens} tokens",
-        f"compute {format_bytes(memory.compute_bytes)}",
-    )
-    return f"{format_bytes(memory.total_bytes)} predicted: {', '.join(parts)}"
 
 
 def _file(model: ModelInfo, origin: str) -> dict[str, Any]:

@@ -13,15 +13,14 @@ import click
 
 from pylucebox.cli.card import Plan, Served
 from pylucebox.cli.console import Console, format_bytes, format_seconds
+from pylucebox.cli.memory import plan_memory, refuse_overcommit
 from pylucebox.cli.options import global_options
 from pylucebox.core import paths, processes
 from pylucebox.core.builds import find_build
-from pylucebox.core.errors import LuceboxError, RequestError, ServerError
+from pylucebox.core.errors import LuceboxError, MissingError, RequestError, ServerError
 from pylucebox.core.paths import Layout, find_layout
 from pylucebox.core.receipts import BuildReceipt, fingerprint, sha256_file
-from pylucebox.formats.gguf_types import TYPES
 from pylucebox.formats.inspect import ModelInfo
-from pylucebox.formats.memory_plan import MemoryPlan, predict
 from pylucebox.measure.machine import describe_machine
 from pylucebox.runtime import models
 from pylucebox.runtime.client import Client
@@ -33,7 +32,7 @@ T = TypeVar("T")
 EXTRA = "pylucebox.extra"
 EMBEDDED_TYPE = "bf16"  # every stored value of the embedded model is exact in it
 WAIT_NOTE_S = 10.0
-DEFAULT_SLOTS = 4  # llama-server's, sharing one cache
+CPU_BACKENDS = ("cpu", "rpc")  # of a build's receipt: the others need a GPU
 # Options of llama-server that ours decide, by the option or argument to use instead.
 OWNED = {
     "MODEL": (
@@ -50,6 +49,7 @@ OWNED = {
     "--host": ("--host",),
     "--port": ("--port",),
     "--thinking": ("-rea", "--reasoning"),
+    "--allow-cpu": ("--allow-cpu",),
 }
 # Short words for a whole model of somebody else's, which is downloaded and served in place of ours.
 PRESET = re.compile(r"--(embd|fim|gpt|vision)-.+-(default|spec)")
@@ -111,6 +111,14 @@ class Chosen:
     is_flag=True,
     help="Open the server's page in a browser; builds have none, `-- --path DIR` serves yours.",
 )
+@click.option(
+    "--allow-cpu",
+    is_flag=True,
+    help="Run on the CPU what the device has no kernel or no room for; everything, where there is no device.",
+)
+@click.option(
+    "--allow-overcommit", is_flag=True, help="Start although the memory plan exceeds what the machine offers."
+)
 @click.option("--target", metavar="NAME", help="Build to use. Default: LUCEBOX_TARGET, else the only one.")
 @click.option("--no-card", is_flag=True, help="Print only the address.")
 @click.option(
@@ -135,6 +143,7 @@ def command(console: Console, **options: Any) -> int:
     plan, command = _plan(options, build, chosen, extra)
     if not options["no_card"]:
         _print(console, plan.lines())
+    refuse_overcommit(plan.memory, allowed=options["allow_overcommit"])
     with ExitStack() as stack:
         server = _start(console, stack, command, build, layout, options["start_timeout"])
         served = _inspect(console, server, options)
@@ -221,14 +230,15 @@ def _plan(
         drafter=speculation.drafter.path if speculation.drafter else None,
         draft_tokens=speculation.draft_tokens or None,
         thinking=thinking,
+        allow_cpu=options["allow_cpu"],
         extra=extra,
     )
     plan = Plan(
         model=chosen.model,
         model_origin=chosen.origin,
         build=build,
-        device=_device(build),
-        memory=_memory(command, chosen.model, speculation),
+        device=_device(build, command),
+        memory=plan_memory(command, chosen.model, speculation),
         drafter=speculation.drafter,
         drafter_origin="named" if options["drafter"] else chosen.drafter_origin,
         draft_tokens=speculation.draft_tokens,
@@ -252,30 +262,23 @@ def _speculation(options: dict[str, Any], chosen: Chosen) -> models.Speculation:
     )
 
 
-def _device(build: BuildReceipt) -> str:
-    """Ask the server itself: it is what will run."""
+def _device(build: BuildReceipt, command: ServerCommand) -> str:
+    """Ask the server itself: it is what will run. Raises MissingError for a GPU build that finds no GPU."""
     lines = processes.run([build.server_path, "--list-devices"], error=ServerError).lines
     heading = next((i for i, line in enumerate(lines) if line.startswith("Available devices")), len(lines))
     found = [line.strip() for line in lines[heading + 1 :] if line.strip() not in ("", "(none)")]
+    missing = [name for name in build.backends if name not in CPU_BACKENDS]
+    if missing and not found and not (command.allow_cpu or _stays_on_cpu(command)):
+        raise MissingError(
+            f"the build of target {build.target} is made for {', '.join(missing)}, but finds no such device",
+            hint="see `lucebox run --target cpu`, or run this build on the CPU with --allow-cpu",
+        )
     return "; ".join(found) or f"CPU only: {describe_machine()}"
 
 
-def _memory(command: ServerCommand, model: ModelInfo, speculation: models.Speculation) -> MemoryPlan | None:
-    """Predict for what the server will run with: its defaults, and the further arguments that change them."""
-    if not model.is_target:
-        return None
-    cache_type = (command.extra_value("-ctk", "--cache-type-k") or "F16").upper()
-    parallel = command.extra_value("-np", "--parallel")
-    return predict(
-        model,
-        speculation.drafter,
-        context_tokens=command.context_tokens or model.context_tokens,
-        parallel=int(parallel) if parallel and parallel.isdecimal() and int(parallel) else DEFAULT_SLOTS,
-        kv_type=cache_type if cache_type in TYPES else "F16",
-        draft_tokens=speculation.draft_tokens,
-        unified=parallel is None,
-        flash_attention=command.extra_value("-fa", "--flash-attn") != "off",
-    )
+def _stays_on_cpu(command: ServerCommand) -> bool:
+    layers = command.extra_value("-ngl", "--gpu-layers", "--n-gpu-layers")
+    return layers == "0" or command.extra_value("-dev", "--device") == "none"
 
 
 def _template(model: ModelInfo, extra: tuple[str, ...]) -> str:

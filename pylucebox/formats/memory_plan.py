@@ -28,6 +28,7 @@ class MemoryPlan:
     drafter_weights_bytes: int
     drafter_cache_bytes: int
     compute_bytes: int
+    drafter_compute_bytes: int
 
     @property
     def total_bytes(self) -> int:
@@ -79,7 +80,8 @@ def predict(
         drafter_cache_bytes=_drafter_cache(drafter, cells, ubatch, parallel, drafter_kv_type)
         if drafter
         else 0,
-        compute_bytes=_compute_bytes(model, drafter, cells, ubatch, kv_type, flash_attention),
+        compute_bytes=_compute_bytes(model, cells, ubatch, kv_type, flash_attention),
+        drafter_compute_bytes=ubatch * F32_BYTES * _values_per_token(drafter) if drafter else 0,
     )
 
 
@@ -126,15 +128,11 @@ def _drafter_cache(drafter: ModelInfo, cells: int, ubatch: int, parallel: int, k
     return parallel * 2 * drafter.layers * _window_cells(drafter, cells, ubatch) * row
 
 
-def _compute_bytes(
-    model: ModelInfo, drafter: ModelInfo | None, cells: int, ubatch: int, kv_type: str, flash_attention: bool
-) -> int:
+def _compute_bytes(model: ModelInfo, cells: int, ubatch: int, kv_type: str, flash_attention: bool) -> int:
     """Estimate, fitted to what the server prints: above it by at most 30 % on the model it is fitted to."""
     rows = _compressed_cells(cells, CSA_RATIO)
     heads = int(model.number("attention.head_count")) + int(model.number("attention.indexer.head_count"))
     values = _values_per_token(model) + rows * (3 if flash_attention else 1 + heads)
-    if drafter:
-        values += _values_per_token(drafter)
     # The compressed keys are gathered once, whatever the batch.
     gathered = rows * _row_bytes(model, "attention.key_length", kv_type)
     return ubatch * F32_BYTES * values + gathered

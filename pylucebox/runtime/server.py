@@ -40,7 +40,8 @@ class ServerCommand:
 
     host: one address or several, comma-separated. context_tokens: None lets the server fit it to the memory.
     drafter: DSpark drafter file, None for no speculation. draft_tokens: drafts a cycle, None for the server's
-    default. thinking: None leaves the chat template's own default. extra: handed on untouched after ours.
+    default. thinking: None leaves the chat template's own default. allow_cpu: run on the CPU what the device
+    has no kernel or room for; refused otherwise. extra: handed on untouched after ours.
     """
 
     program: Path
@@ -51,6 +52,7 @@ class ServerCommand:
     drafter: Path | None = None
     draft_tokens: int | None = None
     thinking: bool | None = None
+    allow_cpu: bool = False
     extra: tuple[str, ...] = ()
 
     def argv(self) -> list[str]:
@@ -65,6 +67,8 @@ class ServerCommand:
             if self.draft_tokens is not None:
                 words += ["--spec-draft-n-max", str(self.draft_tokens)]
         words += ["--reasoning", {None: "auto", True: "on", False: "off"}[self.thinking]]
+        if self.allow_cpu:
+            words.append("--allow-cpu")
         if "--metrics" not in self.extra:
             words.append("--metrics")
         return [*words, *self.extra]

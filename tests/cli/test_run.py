@@ -18,6 +18,7 @@ from pylucebox.core.paths import PACKAGE_DIR, Layout, find_layout
 from pylucebox.core.receipts import BuildReceipt
 from pylucebox.formats.convert import convert
 from pylucebox.formats.ledger import Role
+from pylucebox.runtime import memory
 from pylucebox.runtime.models import embedded_model
 from pylucebox.runtime.server import free_port
 
@@ -79,7 +80,7 @@ def test_the_embedded_model_with_its_drafter(lucebox, models_dir: Path) -> None:
     assert facts["model"].startswith(f"tiny-ds4, embedded: {models_dir}/tiny-ds4-")
     assert facts["build"] == "cpu, receipt 5f0c1e9, llama.cpp b11549"
     assert facts["device"].startswith("CPU only: ")
-    assert "predicted: weights" in facts["memory"] and "at 2048 tokens" in facts["memory"]
+    assert facts["memory"].endswith(" MiB at 2048 tokens, estimated from headers")
     assert facts["drafter"].endswith("-dspark.gguf")
     assert facts["speculation"] == "on, up to 5 drafts a cycle: the drafter fits the model"
     assert facts["thinking"] == "off: prompts end in </think>"
@@ -101,8 +102,52 @@ def test_json_is_one_object_however_noisy_stderr_is(lucebox) -> None:
     assert result["url"].startswith("http://127.0.0.1:") and result["context_tokens"] == 2048
     assert result["speculation"] == {"on": False, "draft_tokens": 0, "why": "--spec off"}
     assert result["thinking"] is True and result["drafter"] is None
-    assert result["memory"]["total_bytes"] > result["model"]["size_bytes"]
+    assert result["memory"]["needed_bytes"] > result["model"]["size_bytes"]
     assert "device" in done.err
+
+
+def test_the_plan_is_the_builds_own(lucebox) -> None:
+    done = lucebox("small", "--ctx-size", "4096", plan=1 << 30)
+    assert card(done.err)["memory"] == "1.0 GiB at 4096 tokens, asked of the build"
+    assert "this machine's memory 1.0 GiB of" in done.err and "weights 1.0 GiB, caches 4.0 MiB" in done.err
+
+
+def test_what_does_not_fit_is_refused_unless_told(lucebox) -> None:
+    refused = lucebox("small", "--ctx-size", "4096", plan=1 << 60)
+    assert (
+        refused.code == 1
+        and "error: the model does not fit: this machine's memory 1048576.0 TiB of" in refused.err
+    )
+    assert "--allow-overcommit" in refused.err and "address" not in card(refused.err)
+    assert lucebox("small", "--ctx-size", "4096", "--allow-overcommit", plan=1 << 60).code == 0
+
+
+def test_a_context_that_nobody_chose_is_cut_by_the_server(lucebox, monkeypatch) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda root: 1 << 30)
+    done = lucebox("small", plan=1 << 20)
+    assert done.code == 0 and card(done.err)["memory"] == "6.0 MiB at 4096 tokens, asked of the build"
+
+
+@pytest.mark.parametrize(
+    ("words", "devices", "code"),
+    [
+        ((), [], 3),
+        (("--allow-cpu",), [], 0),
+        (("--", "-ngl", "0"), [], 0),
+        (("--", "--device", "none"), [], 0),
+        ((), ["ROCm0: Radeon (1 MiB, 1 MiB free)"], 0),
+    ],
+)
+def test_a_gpu_build_needs_a_gpu(
+    lucebox, layout: Layout, words: tuple[str, ...], devices: list[str], code: int
+) -> None:
+    folder = layout.build_root / "cpu"
+    BuildReceipt("5f0c1e9" + "0" * 57, "cpu", 11549, "0", ("cpu", "rpc", "hip"), "gcc", folder).save(folder)
+    done = lucebox("small", *words, devices=devices)
+    assert done.code == code
+    if code:
+        assert "error: the build of target cpu is made for hip, but finds no such device\n" in done.err
+        assert "--allow-cpu" in done.err
 
 
 def test_a_model_by_name_without_drafter(lucebox) -> None:
