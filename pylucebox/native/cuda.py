@@ -42,9 +42,9 @@ class Cublas:
 
 @dataclass(frozen=True)
 class CudaKit:
-    """A CUDA toolkit. version: of its headers, such as "13.0". driver: what stands for libcuda when linking.
+    """A CUDA toolkit. version: of its headers, such as "13.0".
 
-    driver is None where the toolkit brings its own stub, and the path of one we make where nothing is there.
+    driver: the driver's libcuda.so.1, None on a machine without. stub: the toolkit's own stand-in for it.
     """
 
     nvcc: Path
@@ -52,8 +52,12 @@ class CudaKit:
     version: str
     cublas: Cublas | None
     driver: Path | None
-    link_stub: bool
+    stub: Path | None
     system: Path = Path("/usr")
+
+    @property
+    def link_stub(self) -> bool:
+        return self.driver is None
 
     @cached_property
     def toolkit(self) -> str:
@@ -77,9 +81,10 @@ class CudaKit:
             found["CUDA_cublas_LIBRARY"] = str(self.cublas.library)
             found["CUDA_cublasLt_LIBRARY"] = str(self.cublas.library_lt)
             libraries.append(self.cublas.library.parent)
-        driver = self.stub_path(folder) if self.link_stub else self.driver
-        if driver:
-            found["CUDA_cuda_driver_LIBRARY"] = str(driver)
+        if self.driver is None:  # programs are linked with a library that needs libcuda.so.1
+            found["CMAKE_EXE_LINKER_FLAGS_INIT"] = f"-Wl,-rpath-link,{self.stub_path(folder).parent}"
+        if self.stub is None:
+            found["CUDA_cuda_driver_LIBRARY"] = str(self.driver or self.stub_path(folder))
         own = [str(path) for path in libraries if not path.is_relative_to(self.system / "lib")]
         return {**found, "CMAKE_INSTALL_RPATH": ";".join(["$ORIGIN", *own])}
 
@@ -88,12 +93,13 @@ class CudaKit:
 
     def stamp(self) -> str:
         info = self.nvcc.stat()
-        return f"{self.nvcc} {info.st_size} {info.st_mtime_ns} {self.version} {self.cublas} {self.driver}"
+        driver = self.driver or self.stub
+        return f"{self.nvcc} {info.st_size} {info.st_mtime_ns} {self.version} {self.cublas} {driver}"
 
     def prepare(self, folder: Path, cc: Path) -> None:
-        """Compile the stub that linking needs where there is neither a toolkit's one nor a driver."""
-        if self.link_stub:
-            make_link_stub(self.stub_path(folder), cc)
+        """Put what stands in for libcuda.so.1 into `folder` where there is no driver."""
+        if self.driver is None:
+            make_link_stub(self.stub_path(folder), cc, self.stub)
 
     @staticmethod
     def stub_path(folder: Path) -> Path:
@@ -101,9 +107,25 @@ class CudaKit:
         return folder / "link" / "libcuda.so"
 
 
-def make_link_stub(path: Path, cc: Path) -> None:
-    """Compile a library with the driver's names in it, and a link by its soname beside it."""
+def make_link_stub(path: Path, cc: Path, existing: Path | None = None) -> None:
+    """Make a library with the driver's names in it at `path`, and a link by its soname beside it.
+
+    existing: the toolkit's, which is linked to instead of compiling one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    if existing:
+        _link(path, existing)
+    else:
+        _compile_stub(path, cc)
+    _link(path.with_name("libcuda.so.1"), Path(path.name))
+
+
+def _link(path: Path, to: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(to)
+
+
+def _compile_stub(path: Path, cc: Path) -> None:
     source = path.with_name("libcuda.c")
     source.write_text(
         "// Only for linking: the driver's own library takes this one's place at run time.\n"
@@ -113,9 +135,6 @@ def make_link_stub(path: Path, cc: Path) -> None:
     partial = path.with_name(path.name + ".partial")
     processes.run([cc, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", partial, source])
     partial.replace(path)
-    link = path.with_name("libcuda.so.1")
-    link.unlink(missing_ok=True)
-    link.symlink_to(path.name)
 
 
 def find_cuda(places: Places) -> CudaKit | None:
@@ -127,14 +146,15 @@ def find_cuda(places: Places) -> CudaKit | None:
         if not nvcc.is_file() or numbers is None:
             continue
         version = f"{numbers[0] // 1000}.{numbers[0] % 1000 // 10}"
-        driver, has_stub = _find_driver(root, places)
+        drivers = [folder / "libcuda.so.1" for folder in places.libraries]
+        stubs = [folder / "stubs" / "libcuda.so" for folder in _library_dirs(root)]
         return CudaKit(
             nvcc=nvcc,
             root=root,
             version=version,
             cublas=_find_cublas(root, numbers[0] // 1000, places),
-            driver=driver,
-            link_stub=not has_stub and driver is None,
+            driver=next((path for path in drivers if path.is_file()), None),
+            stub=next((path for path in stubs if path.is_file()), None),
             system=places.system,
         )
     return None
@@ -183,9 +203,9 @@ def _cublas_check(kit: CudaKit, places: Places) -> Check:
 
 def _driver_check(kit: CudaKit) -> Check:
     if kit.link_stub:
-        remedy = "a stub of ours is linked; install NVIDIA's driver where the build is to run"
+        remedy = "a stub is linked instead; install NVIDIA's driver where the build is to run"
         return Check("libcuda", "not found", "to link", True, remedy)
-    return Check("libcuda", str(kit.driver or "the toolkit's stub"), "to link", True)
+    return Check("libcuda", str(kit.driver), "to link", True)
 
 
 def _nvccs(places: Places) -> Iterable[Path]:
@@ -228,11 +248,3 @@ def _find_cublas(root: Path, major: int, places: Places) -> Cublas | None:
             if files[0] and files[1]:
                 return Cublas(include, files[0], files[1], major, not include.is_relative_to(root))
     return None
-
-
-def _find_driver(root: Path, places: Places) -> tuple[Path | None, bool]:
-    """Return the driver's library, and whether the toolkit has a stub of it, which CMake finds by itself."""
-    if any((folder / "stubs" / "libcuda.so").is_file() for folder in _library_dirs(root)):
-        return None, True
-    files = [folder / "libcuda.so.1" for folder in places.libraries]
-    return next((path for path in files if path.is_file()), None), False

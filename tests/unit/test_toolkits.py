@@ -7,6 +7,7 @@ from fake_toolkits import FAMILY_HEADERS, make_cublas, make_cuda, make_rocm, pla
 from small_upstream import make_layout
 
 from pylucebox.core.errors import MissingError
+from pylucebox.core.processes import run
 from pylucebox.native.checks import Check, lacking, require, space_checks, unneeded, version_tuple
 from pylucebox.native.cuda import DRIVER_SYMBOLS, CudaKit, cuda_checks, find_cuda, make_link_stub
 from pylucebox.native.preflight import find_kit, preflight
@@ -167,6 +168,7 @@ def test_cuda_with_cublas_of_its_own_needs_no_more_words(tmp_path: Path) -> None
     root = make_cuda(tmp_path / "local/cuda-13.0")
     make_cublas(root / "include", root / "lib64")
     text(root / "lib64/stubs/libcuda.so")
+    text(tmp_path / "usr/lib64/libcuda.so.1")
     kit = cuda(tmp_path)
     assert kit.toolkit == "CUDA 13.0.88" and not kit.link_stub
     assert kit.defines(tmp_path) == {
@@ -258,6 +260,28 @@ def test_the_link_stub_has_the_drivers_name_and_symbols(tmp_path: Path) -> None:
     assert b"libcuda.so.1\0" in data and all(name.encode() in data for name in DRIVER_SYMBOLS)
     assert path.with_name("libcuda.so.1").resolve() == path
     make_link_stub(path, Path("/usr/bin/cc"))  # again, over the first
+    existing = text(tmp_path / "toolkit/stubs/libcuda.so", "stub")
+    make_link_stub(path, Path("/no/compiler"), existing)
+    assert path.with_name("libcuda.so.1").read_text() == "stub"
+
+
+def test_programs_link_without_a_driver(tmp_path: Path) -> None:
+    """A program that takes a library which needs libcuda.so.1: the linker must be shown one."""
+    root = make_cuda(tmp_path / "local/cuda-13.0")
+    kit, folder, cc = cuda(tmp_path), tmp_path / "build", Path("/usr/bin/cc")
+    kit.prepare(folder, cc)
+    library = text(tmp_path / "g.c", "int cuMemCreate(void); int g(void) { return cuMemCreate(); }")
+    main = text(tmp_path / "m.c", "int g(void); int main(void) { return g(); }")
+    driver = kit.defines(folder)["CUDA_cuda_driver_LIBRARY"]
+    run([cc, "-shared", "-fPIC", "-o", tmp_path / "libg.so", library, driver])
+    words = [cc, "-o", tmp_path / "m", main, tmp_path / "libg.so"]
+    with pytest.raises(MissingError, match="failed"):
+        run(words, error=MissingError)
+    run([*words, kit.defines(folder)["CMAKE_EXE_LINKER_FLAGS_INIT"]])
+    text(root / "lib64/stubs/libcuda.so")  # the toolkit's stub, whose name is not the one that is needed
+    assert "rpath-link" in cuda(tmp_path).defines(folder)["CMAKE_EXE_LINKER_FLAGS_INIT"]
+    text(tmp_path / "usr/lib64/libcuda.so.1")  # a driver, which the linker finds by itself
+    assert "CMAKE_EXE_LINKER_FLAGS_INIT" not in cuda(tmp_path).defines(folder)
 
 
 def test_a_target_takes_its_own_kind_of_kit(tmp_path: Path) -> None:
