@@ -28,7 +28,7 @@ def device_checks(
 
 
 def _access_check(kfd: Path, nodes: Path) -> Check:
-    devices = [kfd, *sorted(nodes.glob("renderD*"))]
+    devices = [kfd, *sorted(nodes.glob("render*"))]
     there = [path for path in devices if path.exists()]
     if kfd not in there:
         return Check(

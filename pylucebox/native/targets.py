@@ -145,7 +145,6 @@ NO_SUCH_TARGET = (
     "metal",
     "sycl",
     "opencl",
-    "cann",
     "musa",
     "webgpu",
     "openvino",

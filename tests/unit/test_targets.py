@@ -96,3 +96,47 @@ def test_a_program_that_is_no_compiler_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("CXX", "/bin/false")
     with pytest.raises(MissingError, match="/bin/false: not a working compiler"):
         _ = find_toolchain().compiler
+
+
+def test_the_page_on_targets_lists_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/targets.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert [(row[0].strip("| `"), row[1]) for row in rows] == [(t.name, t.summary) for t in TARGETS.values()]
+    assert all(target.needs in row[2] for row, target in zip(rows, TARGETS.values(), strict=True))
+
+
+def test_gpu_rows_ask_for_one_real_architecture() -> None:
+    for target in TARGETS.values():
+        defines = target.cmake_defines(1, "b1", "x")
+        device = target.device_backend
+        assert bool(device) == bool(target.arch) == (target.name != "cpu")
+        assert target.products[-1] == (f"libggml-{device}.so" if device else PRODUCTS[-1])
+        if device == "cuda":
+            assert defines["CMAKE_CUDA_ARCHITECTURES"] == f"{target.arch}-real"
+            assert (defines["GGML_CUDA"], defines["GGML_CUDA_NCCL"]) == ("ON", "OFF")
+            assert target.name == f"sm_{target.arch.rstrip('a')}"
+        elif device == "hip":
+            assert {defines["CMAKE_HIP_ARCHITECTURES"], defines["AMDGPU_TARGETS"]} == {target.name}
+    assert {t.arch for t in TARGETS.values()} >= {"80", "86", "89", "90a", "120a"}
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("vulkan", "there is no vulkan target yet"),
+        ("SYCL", "there is no sycl target yet"),
+        ("rocm", "'rocm' names no one GPU: the targets are gfx1151, gfx1201, gfx1100"),
+        ("gfx1511", r"unknown target 'gfx1511' \(did you mean gfx1151\?\)"),
+        ("sm90", r"unknown target 'sm90' \(did you mean sm_90\?\)"),
+    ],
+)
+def test_what_is_no_target_says_what_there_is(name: str, line: str) -> None:
+    with pytest.raises(RequestError, match=line) as caught:
+        find_target(name)
+    assert "known targets: cpu, gfx1151" in (caught.value.hint or "")
+
+
+def test_portable_is_not_native() -> None:
+    assert find_target("cpu").cmake_defines(1, "b1", "x")["GGML_NATIVE"] == "ON"
+    portable = find_target("cpu", portable=True)
+    assert portable.name == "cpu" and portable.cmake_defines(1, "b1", "x")["GGML_NATIVE"] == "OFF"
