@@ -194,18 +194,21 @@ op_builder gated(ggml_type type, int64_t k, int64_t rows, int64_t tokens, bool e
 
 void test_gated(comparison & c, ggml_type type) {
     const char * names[] = {"swiglu", "clamped swiglu", "geglu", "oai"};
-    for (activation kind : {activation::swiglu, activation::clamped, activation::geglu, activation::oai}) {
-        for (int64_t k : {256, 2048, 4096, 96}) {
+    const int64_t rows   = 48;
+    for (int64_t k : {96, 256, 2048, 4096}) {
+        for (bool experts : {false, true}) {
+            const int64_t planes = experts ? EXPERTS : 1;
+            const byte_vector g  = random_weights(type, k, rows * planes);
+            const byte_vector u  = random_weights(type, k, rows * planes);
             for (int64_t tokens : {1, 2, 3, 4, 6, 8, 12}) {
-                for (bool experts : {false, true}) {
+                const byte_vector x   = as_bytes(normal(k * tokens, 1.0f));
+                const byte_vector ids = as_bytes(random_ids(EXPERTS, USED, tokens));
+                const byte_vector b   = as_bytes(normal(rows * planes, 0.5f));
+                for (int kind = 0; kind < 4; ++kind) {
                     for (bool bias : {false, true}) {
-                        const int64_t rows = 48, planes = experts ? EXPERTS : 1;
-                        c.close(gated(type, k, rows, tokens, experts, bias, kind),
-                                {random_weights(type, k, rows * planes), random_weights(type, k, rows * planes),
-                                 as_bytes(normal(k * tokens, 1.0f)), as_bytes(random_ids(EXPERTS, USED, tokens)),
-                                 as_bytes(normal(rows * planes, 0.5f))},
+                        c.close(gated(type, k, rows, tokens, experts, bias, (activation) kind), {g, u, x, ids, b},
                                 MAX_NMSE,
-                                text(type, k, rows, tokens, names[(int) kind]) + (experts ? " experts" : "") +
+                                text(type, k, rows, tokens, names[kind]) + (experts ? " experts" : "") +
                                     (bias ? " bias" : ""));
                     }
                 }
@@ -232,15 +235,19 @@ op_builder routed_and_shared(ggml_type type, int64_t k, int64_t rows, int64_t to
 }
 
 void test_shared(comparison & c, ggml_type type) {
-    for (activation kind : {activation::swiglu, activation::clamped}) {
-        for (int64_t k : {256, 4096}) {
-            for (int64_t tokens : {1, 2, 4, 8, 20}) {
-                const int64_t rows = 64;
-                c.close(routed_and_shared(type, k, rows, tokens, kind),
-                        {random_weights(type, k, rows * EXPERTS), random_weights(type, k, rows * EXPERTS),
-                         random_weights(type, k, rows), random_weights(type, k, rows),
-                         as_bytes(normal(k * tokens, 1.0f)), as_bytes(random_ids(EXPERTS, USED, tokens))},
-                        MAX_NMSE, text(type, k, rows, tokens, "routed and shared"));
+    const int64_t rows = 64;
+    for (int64_t k : {256, 4096}) {
+        std::vector<byte_vector> data;
+        for (int64_t planes : {EXPERTS, EXPERTS, (int64_t) 1, (int64_t) 1}) {
+            data.push_back(random_weights(type, k, rows * planes));
+        }
+        data.resize(6);
+        for (int64_t tokens : {1, 2, 4, 8, 20}) {
+            data[4] = as_bytes(normal(k * tokens, 1.0f));
+            data[5] = as_bytes(random_ids(EXPERTS, USED, tokens));
+            for (activation kind : {activation::swiglu, activation::clamped}) {
+                c.close(routed_and_shared(type, k, rows, tokens, kind), data, MAX_NMSE,
+                        text(type, k, rows, tokens, "routed and shared"));
             }
         }
     }

@@ -3,6 +3,15 @@
 // Owns: how MMQ reads ROCmFPX blocks into its tile. Tile, launch shape and products are upstream's, of the type that
 // ggml_cuda_rocmfpx_mmq_like names. One rocmfpx-mmq-<stem>.cu a type includes this file and instantiates it.
 
+#include "common.cuh"
+
+// An instance that a device's table of launch shapes does not name is never launched. Upstream's prints before it
+// traps, and the printing alone costs scratch memory. Before mmq.cuh, which uses the name.
+#if defined(GGML_USE_HIP)
+#undef NO_DEVICE_CODE
+#define NO_DEVICE_CODE __builtin_trap()
+#endif
+
 #include "mmq.cuh"
 #include "rocmfpx-decode.cuh"
 
@@ -87,6 +96,49 @@ static __device__ __forceinline__ void rocmfpx_load_tiles(const char * __restric
     }
 }
 
+#if defined(AMD_MFMA_AVAILABLE) || defined(AMD_WMMA_AVAILABLE)
+#define ROCMFPX_MMQ_AMD_TILE true
+#else
+#define ROCMFPX_MMQ_AMD_TILE false
+#endif
+
+// Upstream's products on AMD's matrix units, with one difference: the loop over K stays a loop. Unrolled, as the
+// compiler likes it for 16 and 32 columns, all of K is held in registers and some of it spills.
+template <ggml_type like, int J, bool fallback>
+static __device__ __forceinline__ void rocmfpx_vec_dot_amd(const int * __restrict__ x, const int * __restrict__ y,
+                                                           float * __restrict__ sum, const int k00) {
+#if defined(AMD_MFMA_AVAILABLE) || defined(AMD_WMMA_AVAILABLE)
+    constexpr int words  = like == GGML_TYPE_Q8_0 ? 8 : 4; // under one scale
+    constexpr int stride = ggml_cuda_mmq_get_sram_stride(like, J, fallback, GGML_PREC_Q8);
+    typedef tile<16, words, int, get_input_data_layout()> tile_in;
+    typedef tile<16, 16, int, DATA_LAYOUT_J_MAJOR> tile_out;
+
+    const int * rows    = x + threadIdx.y * tile_out::I * stride;
+    const float * scale = (const float *) (rows + 2 * MMQ_TILE_NE_K) + k00 / words;
+    const float * d     = (const float *) (y + tile_out::get_j(0) * MMQ_TILE_Y_K);
+#pragma unroll 1
+    for (int k = 0; k < MMQ_TILE_NE_K; k += words) {
+        tile_in a;
+        load_ldmatrix(a, rows + k00 + k, stride);
+#pragma unroll
+        for (int j = 0; j < J; j += tile_out::J) {
+            tile_in b;
+            tile_out c;
+            load_ldmatrix(b, y + j * MMQ_TILE_Y_K + 4 + k, MMQ_TILE_Y_K);
+            mma(c, a, b);
+#pragma unroll
+            for (int l = 0; l < tile_out::ne; ++l) {
+                sum[j / tile_out::J * tile_out::ne + l] +=
+                    c.x[l] * scale[tile_out::get_i(l) * stride + k / words] * d[j * MMQ_TILE_Y_K + k / QI8_1];
+            }
+        }
+    }
+#else
+    GGML_UNUSED_VARS(x, y, sum, k00);
+    NO_DEVICE_CODE;
+#endif
+}
+
 template <ggml_type type, int J, bool fallback>
 static constexpr __device__ ggml_cuda_mmq_util_funcs ggml_cuda_rocmfpx_mmq_util_funcs() {
     constexpr ggml_type like        = ggml_cuda_rocmfpx_mmq_like(type);
@@ -101,7 +153,10 @@ static constexpr __device__ ggml_cuda_mmq_util_funcs ggml_cuda_rocmfpx_mmq_util_
                                             ggml_cuda_mmq_write_back_dp4a<like, J, fallback, prec>);
         }
     }
-    if constexpr (like == GGML_TYPE_Q8_0) {
+    if constexpr (ROCMFPX_MMQ_AMD_TILE) {
+        return ggml_cuda_mmq_util_funcs(-1, load, rocmfpx_vec_dot_amd<like, J, fallback>,
+                                        ggml_cuda_mmq_write_back_mma<like, J, fallback, prec>);
+    } else if constexpr (like == GGML_TYPE_Q8_0) {
         return ggml_cuda_mmq_util_funcs(-1, load,
                                         ggml_cuda_mmq_vec_dot_q8_0_q8_1_mma<like, J, fallback, MMQ_Q8_1_DS_LAYOUT_D4>,
                                         ggml_cuda_mmq_write_back_mma<like, J, fallback, prec>);
