@@ -1,5 +1,6 @@
 """A build is current when the working tree would give it again, input for input."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,11 @@ def test_build_is_current_until_its_sources_change(tmp_path: Path, monkeypatch: 
     folder.mkdir(parents=True)
     receipt = BuildReceipt("a" * 64, "cpu", 7, "s", ("cpu",), "c++ 1.0", folder / "bin")
     asked: list[cmake.Source] = []
+    natives: list[bool] = []
 
     def find_current(layout: Layout, target: Target, source: cmake.Source) -> BuildReceipt | None:
         asked.append(source)
+        natives.append(target.native)
         return receipt
 
     monkeypatch.setattr(cmake, "find_current", find_current)
@@ -35,6 +38,7 @@ def test_build_is_current_until_its_sources_change(tmp_path: Path, monkeypatch: 
     assert (asked[0].id, asked[0].tree, asked[0].names) == (prepared.id, prepared.tree, prepared.names)
     assert not is_current(layout, BuildReceipt("b" * 64, "cpu", 7, "s", ("cpu",), "c++ 1.0", folder / "bin"))
     assert not is_current(layout, None)
+    assert is_current(layout, replace(receipt, portable=True)) and natives[-1] is False and natives[0]
     overlay = next(p for p in (layout.patches_dir / "overlay").rglob("*") if p.is_file())
     overlay.write_text("changed\n", encoding="utf-8")
     assert not is_current(layout, receipt)
