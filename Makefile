@@ -6,7 +6,7 @@ READY := $(VENV)/ready$(subst /,-,$(subst $() ,-,$(CURDIR)))
 LUCEBOX := $(BIN)/lucebox
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint format prove device-code fidelity quality install-check ci clean
+.PHONY: help setup build demo test lint format prove warnings device-code fidelity quality install-check ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
@@ -25,13 +25,16 @@ demo: build ## serve the embedded tiny model with its drafter and ask it a quest
 	$(BIN)/python tools/demo.py
 
 test: build ## run every test that needs no GPU
-	LUCEBOX_REQUIRE=native $(BIN)/python -m pytest
+	LUCEBOX_REQUIRE=$${LUCEBOX_REQUIRE:-native} $(BIN)/python -m pytest
 
 lint: $(READY) ## style, types, import rules, patch headers, spelling
 	$(BIN)/python tools/lint.py
 
 format: $(READY) ## rewrite Python and overlay sources in the project's style
 	$(BIN)/python tools/lint.py --fix
+
+warnings: build ## compile the C and C++ that is ours with -Wall -Wextra, beside upstream's warnings
+	$(BIN)/python tools/check_warnings.py
 
 device-code: build ## compile our GPU kernels and headers for gfx1151, gfx1201, sm_90a; read registers and spills
 	$(BIN)/python tools/check_device_code.py

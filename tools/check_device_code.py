@@ -3,8 +3,8 @@
     python tools/check_device_code.py                                  every overlay kernel and header
     python tools/check_device_code.py FILE [--arch gfx1151] [--asm OUT.s]    one file, every kernel shown
 
-Kernels (.cu) and headers (.cuh, each alone) of the overlay, and upstream .cu files that patches touch, are
-compiled for gfx1151 and gfx1201 with clang, device code only, at -O3; overlay files for sm_90a with nvcc too.
+Kernels (.cu) and headers (.cuh, each alone) of the overlay are compiled for gfx1151 and gfx1201 with clang,
+device code only, at -O3; headers for sm_90a with nvcc too; upstream .cu files that patches touch for gfx1151.
 Fails when a file does not compile, when a file of ours draws a warning, when a kernel of ours has scratch,
 spills or a dynamic stack, and when a claim of tools/device_code/claims.toml does not hold.
 A compiler that cannot be had is named as `not run`; LUCEBOX_REQUIRE=hip,nvcc makes that a failure.
@@ -78,20 +78,29 @@ def can_run(shop: Workshop, job: Job) -> bool:
     return (shop.hip if job.is_hip else shop.cuda) is not None
 
 
-def check_everything(layout: Layout, write: bool) -> int:
+def every_job(layout: Layout, nvcc_kernels: bool) -> list[Job]:
+    """Return what a full check compiles, kernels first: they take longest.
+
+    Upstream's kernels are compiled for one GPU: they are reported, not judged.
+    """
+    ours = sorted(overlay_files(layout), key=lambda path: (path.suffix != ".cu", path))
+    jobs = [Job(path, arch) for path in ours for arch in HIP_ARCHS]
+    jobs += [Job(path, HIP_ARCHS[0]) for path in touched_files(layout)]
+    with_nvcc = [path for path in ours if nvcc_kernels or path.suffix == ".cuh"]
+    return jobs + [Job(path, arch) for path in with_nvcc for arch in CUDA_ARCHS]
+
+
+def check_everything(layout: Layout, write: bool, nvcc_kernels: bool) -> int:
     """Compile all; print one line a file and GPU, then what is wrong."""
     shop, missing = workshop(layout, (*HIP_ARCHS, *CUDA_ARCHS))
-    jobs = [Job(f, arch) for f in overlay_files(layout) for arch in (*HIP_ARCHS, *CUDA_ARCHS)]
-    jobs += [Job(f, arch) for f in touched_files(layout) for arch in HIP_ARCHS]
+    jobs = every_job(layout, nvcc_kernels)
     started = time.monotonic()
     results = compile_all(shop, [job for job in jobs if can_run(shop, job)], show)
     claims, overlay = judging.read_claims(CLAIMS), layout.patches_dir / "overlay"
     faults = [fault for done in results for fault in judging.faults(done, claims, overlay)]
     if not missing:
         faults += judging.unmatched(claims, results)
-        record = record_of(
-            results, claims, overlay, [tool.description for tool in (shop.hip, shop.cuda) if tool]
-        )
+        record = record_of(results, claims, overlay, [shop.hip.description] if shop.hip else [])
         if write:
             save(RECORD, record)
         elif drift := difference(RECORD, record):
@@ -154,13 +163,16 @@ def main() -> int:
     parser.add_argument("--arch", action="append", help="gfx1151, gfx1201, gfx1100, sm_90a; may be repeated")
     parser.add_argument("--asm", type=Path, help="write the AMDGPU assembly there (one --arch)")
     parser.add_argument("--write", action="store_true", help=f"write {RECORD.relative_to(ROOT)}")
+    parser.add_argument(
+        "--nvcc-kernels", action="store_true", help="overlay .cu files with nvcc too (minutes)"
+    )
     options = parser.parse_args()
     layout = find_layout()
     try:
         if not layout.prepared_dir.is_dir():
             raise MissingError(f"{layout.prepared_dir}: no prepared tree", hint="lucebox build --target cpu")
         if options.file is None:
-            return check_everything(layout, options.write)
+            return check_everything(layout, options.write, options.nvcc_kernels)
         return check_one(layout, options.file, options.arch or [*HIP_ARCHS, *CUDA_ARCHS], options.asm)
     except LuceboxError as bad:
         print(f"error: {bad.message}", *bad.log_tail, sep="\n", file=sys.stderr)

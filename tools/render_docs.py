@@ -1,7 +1,8 @@
 """Write what the documents take from elsewhere: `python tools/render_docs.py [--check]`.
 
 Tables and pictures of docs/results/*.json go between `<!-- result: FILE -->` and `<!-- /result -->` in
-README.md and docs/*.md; FILE is a name in docs/results. docs/commands.md is made from the commands' help.
+README.md and docs/*.md; FILE is a name in docs/results. docs/commands.md is made from the commands' help,
+docs/device-code/kernels.md from the record beside it.
 With --check nothing is written, and files that differ from what would be written are named: exit code 1.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from device_code import record as device_code
 
 from pylucebox.cli.main import KNOWN_ENVIRONMENT, group
 from pylucebox.core.errors import LuceboxError
@@ -36,6 +38,9 @@ def rendered_files(root: Path) -> dict[Path, str]:
     for document in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         if document.is_file() and OPENING.search(document.read_text(encoding="utf-8")):
             files[document] = render_document(document, root)
+    record = root / "docs/device-code/kernels.json"
+    if record.is_file():
+        files[record.with_suffix(".md")] = device_code.page(device_code.load(record))
     return files
 
 

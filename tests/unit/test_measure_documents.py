@@ -1,11 +1,11 @@
 """tools/render_docs.py: sections between marks, pictures, the commands' page, and drift of any of them."""
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tool_modules import load_tool
 
 from pylucebox.cli.main import KNOWN_ENVIRONMENT, VERBS
 from pylucebox.core.paths import PACKAGE_DIR
@@ -19,12 +19,7 @@ PAGE = "Before.\n\n<!-- result: one.json -->\nold\n<!-- /result -->\n\nAfter.\n"
 
 @pytest.fixture
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("render_docs", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("render_docs")
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Compile one file for one GPU and read the report; results are kept by the content of all that was read."""
 
-import hashlib
-import json
 import os
 import re
 import shutil
@@ -13,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import kept_results
 
 from device_code.toolchain import CudaToolchain, HipToolchain
 from pylucebox.core import processes
@@ -50,6 +50,7 @@ class Job:
 
     source: Path
     arch: str  # gfx… or sm_…
+    syntax_only: bool = False  # for its warnings; gives no report
 
     @property
     def is_hip(self) -> bool:
@@ -110,17 +111,15 @@ def compile_file(shop: Workshop, job: Job, asm: Path | None = None) -> Compiled:
 
     asm: file that takes the AMDGPU assembly; with it nothing kept is used.
     """
-    name = hashlib.sha256(
-        json.dumps([_rules(), version(shop, job), _words(shop, job), str(job.source)]).encode()
-    ).hexdigest()[:24]
+    name = kept_results.key(_rules(), version(shop, job), _words(shop, job), str(job.source))
     kept = shop.cache / "results" / f"{name}.json"
-    found = None if asm else _read_kept(kept, job)
+    found = None if asm else kept_results.load(kept)
     if found is not None:
-        return found
+        return _from_plain(found, job)
     with TemporaryDirectory(dir=_made(shop.cache / "work")) as folder:
         done, read = _compile(shop, job, Path(folder), asm)
     if not done.error:
-        _keep(kept, done, read)
+        kept_results.save(kept, _plain(done), read)
     return done
 
 
@@ -149,8 +148,10 @@ def _compile(shop: Workshop, job: Job, folder: Path, asm: Path | None) -> tuple[
     text = log.read_text(encoding="utf-8", errors="replace")
     if asm is not None:
         shutil.copyfile(made, asm)
-    report = _hip_report(text, made) if job.is_hip else {"cuda_kernels": parse_ptxas(text)}
-    read = [p for p in _dependencies(depends) if p != given or not job.is_header]
+    report: dict[str, Any] = {"cuda_kernels": parse_ptxas(text)}
+    if job.is_hip:
+        report = {} if job.syntax_only else _hip_report(text, made)
+    read = [p for p in kept_results.read_dependencies(depends) if p != given or not job.is_header]
     return Compiled(job, warnings=_warnings(text), seconds=seconds, **report), read
 
 
@@ -171,7 +172,8 @@ def _words(shop: Workshop, job: Job) -> list[str]:
         assert shop.hip is not None
         places = [f"--rocm-path={shop.hip.root}", f"--rocm-device-lib-path={shop.hip.bitcode}"]
         headers = [f"-I{SHIMS / 'hip'}", f"-isystem{shop.hip.root / 'include'}"]
-        how = ["-x", "hip", "--cuda-device-only", "-S", "-O3", "-std=gnu++17", f"--offload-arch={job.arch}"]
+        made = ["-fsyntax-only"] if job.syntax_only else ["-S"]
+        how = ["-x", "hip", "--cuda-device-only", *made, "-O3", "-std=gnu++17", f"--offload-arch={job.arch}"]
         said = [*WARNINGS, "-Wno-unused-command-line-argument", "-Rpass-analysis=kernel-resource-usage"]
         return [shop.hip.compiler, *how, *places, *headers, *includes, *defines, *said]
     assert shop.cuda is not None
@@ -186,44 +188,19 @@ def _warnings(log: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _dependencies(depends: Path) -> list[Path]:
-    """Return the files of a make rule."""
-    text = depends.read_text(encoding="utf-8").replace("\\\n", " ").partition(": ")[2]
-    return [Path(word.replace("\\ ", " ")) for word in re.split(r"(?<!\\)\s+", text) if word]
-
-
-@cache
-def _digest(path: Path) -> str:
-    """Return the hash of a file as it was when first asked, "" when it is not there."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""
-
-
 @cache
 def _rules() -> str:
     """Return the hash of the code that makes a result: another version believes nothing that was kept."""
-    code = [Path(__file__), Path(resource_report.__file__), *sorted(SHIMS.rglob("*.h"))]
-    return hashlib.sha256("".join(map(_digest, code)).encode()).hexdigest()
+    return kept_results.digest_of(
+        [Path(__file__), Path(resource_report.__file__), *sorted(SHIMS.rglob("*.h"))]
+    )
 
 
-def _keep(path: Path, done: Compiled, read: Sequence[Path]) -> None:
-    plain = {key: value for key, value in asdict(done).items() if key not in ("job", "seconds")}
-    text = json.dumps({"source": str(done.job.source), "read": {str(p): _digest(p) for p in read}, **plain})
-    partial = _made(path.parent) / f"{path.name}.{os.getpid()}.partial"
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+def _plain(done: Compiled) -> dict[str, Any]:
+    return {name: value for name, value in asdict(done).items() if name not in ("job", "seconds")}
 
 
-def _read_kept(path: Path, job: Job) -> Compiled | None:
-    """Return a kept result when everything that was read then is the same now."""
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if any(_digest(Path(name)) != digest for name, digest in plain["read"].items()):
-        return None
+def _from_plain(plain: dict[str, Any], job: Job) -> Compiled:
     return Compiled(
         job,
         warnings=tuple(plain["warnings"]),

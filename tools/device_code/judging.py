@@ -50,7 +50,8 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
 
 def _claim(table: dict[str, Any]) -> Claim:
     """Raises ValueError or TypeError when a field is unknown, missing or of another kind."""
-    claim = Claim(**{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()})
+    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+    claim = Claim(**plain)
     re.compile(claim.kernel)
     for name in ("arch", "needs", "forbids"):
         words = getattr(claim, name)

@@ -10,7 +10,7 @@ from device_code.compiling import Compiled
 from device_code.judging import Claim, is_ours, short_name
 from pylucebox.core.errors import IntegrityError
 from pylucebox.measure.report import write_text
-from pylucebox.native.resource_report import CudaKernelResources, KernelResources
+from pylucebox.native.resource_report import KernelResources
 
 SCHEMA = 1
 HEAD = (
@@ -24,7 +24,7 @@ HEAD = (
     "private memory",
 )
 NOTES = """\
-Registers: VGPRs a lane on gfx, registers a thread on sm. LDS: static, a workgroup.
+Registers: VGPRs a lane. LDS: static, a workgroup.
 Waves a SIMD: clang's own count in its report; on these GPUs 1536 VGPRs a SIMD, given out 24 at a time to
 waves of 32 lanes, and 16 waves at most (LLVM 19, AMDGPUBaseInfo.cpp: getTotalNumVGPRs, getVGPRAllocGranule).
 Vector ALU: instructions in the whole kernel; a weight: those of its largest inner loop, over the weights that
@@ -34,15 +34,15 @@ A release of ROCm carries another LLVM: these figures show what a change does, n
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel of ours as it is recorded. Counts are None where a compiler does not say them."""
+    """One kernel of ours as it is recorded. valu_per_weight: None without a claim."""
 
     file: str
     kernel: str
     arch: str
-    registers: int
+    registers: int  # VGPRs
     lds_bytes: int
     waves: int | None
-    valu: int | None
+    valu: int
     valu_per_weight: float | None
     faults: tuple[str, ...]
 
@@ -60,10 +60,7 @@ def record_of(
 ) -> Record:
     """Return the record of everything of ours that was compiled, in an order that does not change."""
     rows = [
-        _row(done, kernel, claims)
-        for done in results
-        for kernel in done.every_kernel
-        if is_ours(kernel, overlay)
+        _row(done, kernel, claims) for done in results for kernel in done.kernels if is_ours(kernel, overlay)
     ]
     return Record(tuple(compilers), tuple(sorted(rows, key=lambda row: (row.file, row.kernel, row.arch))))
 
@@ -113,12 +110,7 @@ def page(record: Record) -> str:
     return "\n\n".join([*parts, NOTES]) + "\n"
 
 
-def _row(done: Compiled, kernel: KernelResources | CudaKernelResources, claims: Sequence[Claim]) -> Row:
-    name, file = short_name(kernel.name), done.job.source.name
-    if isinstance(kernel, CudaKernelResources):
-        return Row(
-            file, name, kernel.arch, kernel.registers, kernel.shared_bytes, None, None, None, kernel.faults
-        )
+def _row(done: Compiled, kernel: KernelResources, claims: Sequence[Claim]) -> Row:
     said = done.instructions[kernel.symbol]
     weights = [
         c.weights_per_loop for c in claims if c.weights_per_loop and c.speaks_of(kernel.name, kernel.arch)
@@ -126,7 +118,7 @@ def _row(done: Compiled, kernel: KernelResources | CudaKernelResources, claims: 
     loop = max(said.inner_loops.values(), default=said.valu)
     a_weight = round(loop / weights[0], 3) if weights else None
     counts = (kernel.vgprs, kernel.lds_bytes, kernel.occupancy, said.valu, a_weight)
-    return Row(file, name, kernel.arch, *counts, kernel.faults)
+    return Row(done.job.source.name, short_name(kernel.name), kernel.arch, *counts, kernel.faults)
 
 
 def _cells(row: Row) -> list[str]:
