@@ -116,7 +116,7 @@ def parse_answer(answer: Mapping[str, Any], root: Path = Path("/")) -> Demand:
 
 def from_headers(plan: MemoryPlan, root: Path = Path("/")) -> Demand:
     """Return a prediction as the demand on this machine's own memory."""
-    target = Share(plan.weights_bytes, plan.cache_bytes, plan.compute_bytes)
+    target = Share(plan.weights_bytes, plan.cache_bytes + plan.output_bytes, plan.compute_bytes)
     drafter = Share(plan.drafter_weights_bytes, plan.drafter_cache_bytes, plan.drafter_compute_bytes)
     place = Place(HOST, target, drafter, available_bytes(root))
     return Demand((place,), plan.context_tokens, measured=False)

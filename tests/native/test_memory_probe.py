@@ -8,6 +8,8 @@ from fixture_maker import make_fixture
 from served_pair import command_for, convert_pair, served
 
 from pylucebox.core.receipts import BuildReceipt
+from pylucebox.formats.inspect import inspect
+from pylucebox.formats.memory_plan import predict
 from pylucebox.runtime.memory import HOST, ask_build
 
 MIB = 1 << 20
@@ -57,6 +59,49 @@ def check(
     sizes = {round(float(f[2]), 2) for f in BUFFER.finditer(log) if f[1] == "compute"}
     for share in plan[: 2 if drafter else 1]:
         assert round(share.compute_bytes / MIB, 2) in sizes
+
+
+# Context, micro-batch, sequences, shared cache, cache type, flash attention.
+SETTINGS = [
+    (512, 512, 4, True, "f16", "auto"),
+    (4096, 64, 1, False, "f16", "on"),
+    (4096, 2048, 2, False, "f16", "off"),
+    (8192, 256, 3, True, "q8_0", "on"),
+    (8192, 512, 1, True, "f32", "on"),
+    (32768, 512, 4, True, "f16", "auto"),
+    (32768, 2048, 1, True, "bf16", "auto"),
+]
+
+
+@pytest.mark.parametrize("model", ["A", "B", "C", "D", "E", "pair"])
+def test_headers_alone_say_the_same(build: BuildReceipt, tmp_path: Path, model: str) -> None:
+    """The target's lines to the byte but for padding, the drafter's compute buffer within 5 %."""
+    target, drafter = tmp_path / f"{model}.gguf", None
+    if model == "pair":
+        target, drafter = convert_pair(tmp_path, "bf16")
+    else:
+        assert make_fixture.main(["--variant", model, "--out", str(target)]) == 0
+    facts = inspect(target), inspect(drafter) if drafter else None
+    for context, ubatch, parallel, unified, kind, flash in SETTINGS:
+        shared = "--kv-unified" if unified else "--no-kv-unified"
+        extra = ["-ub", str(ubatch), "-np", str(parallel), shared, "-ctk", kind, "-ctv", kind, "-fa", flash]
+        (place,) = ask_build(command_for(build, target, drafter, context, *extra)).places
+        plan = predict(
+            *facts,
+            context_tokens=context,
+            ubatch=ubatch,
+            parallel=parallel,
+            kv_type=kind.upper(),
+            unified=unified,
+            flash_attention=flash != "off",
+        )
+        found = (plan.weights_bytes, plan.cache_bytes, plan.compute_bytes)
+        taken = (place.target.weights_bytes, place.target.context_bytes, place.target.compute_bytes)
+        assert found == pytest.approx(taken, rel=1e-4), (context, ubatch, parallel, kind, flash)
+        if drafter:
+            assert plan.drafter_cache_bytes == place.drafter.context_bytes
+            assert plan.drafter_compute_bytes == pytest.approx(place.drafter.compute_bytes, rel=0.05)
+        assert plan.total_bytes == pytest.approx(place.needed_bytes, rel=0.05)
 
 
 @pytest.mark.parametrize(("kind", "context", "extra"), PAIR)
