@@ -5,7 +5,7 @@
 
 Kernels (.cu) and headers (.cuh, each alone) of the overlay are compiled for gfx1151 and gfx1201 with clang,
 device code only, at -O3; headers for sm_90a with nvcc too; upstream .cu files that patches touch for gfx1151.
-Fails when a file does not compile, when a file of ours draws a warning, when a kernel of ours has scratch,
+Fails when a file does not compile, when a line of ours draws a warning, when a kernel of ours has scratch,
 spills or a dynamic stack, and when a claim of tools/device_code/claims.toml does not hold.
 A compiler that cannot be had is named as `not run`; LUCEBOX_REQUIRE=hip,nvcc makes that a failure.
 """
@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from device_code import judging
@@ -33,6 +34,7 @@ RECORD = ROOT / "docs/device-code/kernels.json"
 HIP_ARCHS = ("gfx1151", "gfx1201")
 CUDA_ARCHS = ("sm_90a",)
 CUDA_FOLDER = "ggml/src/ggml-cuda"
+SOURCE_FOLDERS = (CUDA_FOLDER, "ggml/include", "ggml/src")
 KERNEL_FILES = (".cu", ".cuh")
 
 
@@ -63,7 +65,7 @@ def workshop(layout: Layout, archs: Sequence[str]) -> tuple[Workshop, list[str]]
         except MissingError as bad:
             missing.append(not_run("nvcc", bad))
     trees = (layout.patches_dir / "overlay", layout.prepared_dir)
-    folders = [tree / part for tree in trees for part in (CUDA_FOLDER, "ggml/include", "ggml/src")]
+    folders = [tree / part for tree in trees for part in SOURCE_FOLDERS]
     return Workshop(cache, tuple(f for f in folders if f.is_dir()), hip, cuda), missing
 
 
@@ -90,6 +92,21 @@ def every_job(layout: Layout, nvcc_kernels: bool) -> list[Job]:
     return jobs + [Job(path, arch) for path in with_nvcc for arch in CUDA_ARCHS]
 
 
+def patched_warnings(layout: Layout, shop: Workshop) -> list[str]:
+    """Return the warnings of patched kernels that upstream's do not have."""
+    if shop.hip is None:
+        return []
+    ours, theirs = layout.prepared_dir, layout.pristine_dir
+    names = [source.relative_to(ours) for source in touched_files(layout)]
+    upstream = replace(shop, includes=tuple(theirs / part for part in SOURCE_FOLDERS))
+    now, before = (
+        compile_all(where, [Job(tree / name, HIP_ARCHS[0], syntax_only=True) for name in names])
+        for where, tree in ((shop, ours), (upstream, theirs))
+    )
+    pairs = zip(now, before, strict=True)
+    return [fault for pair in pairs for fault in judging.patched_faults(*pair, ours, theirs)]
+
+
 def check_everything(layout: Layout, write: bool, nvcc_kernels: bool) -> int:
     """Compile all; print one line a file and GPU, then what is wrong."""
     shop, missing = workshop(layout, (*HIP_ARCHS, *CUDA_ARCHS))
@@ -98,6 +115,7 @@ def check_everything(layout: Layout, write: bool, nvcc_kernels: bool) -> int:
     results = compile_all(shop, [job for job in jobs if can_run(shop, job)], show)
     claims, overlay = judging.read_claims(CLAIMS), layout.patches_dir / "overlay"
     faults = [fault for done in results for fault in judging.faults(done, claims, overlay)]
+    faults += patched_warnings(layout, shop)
     if not missing:
         faults += judging.unmatched(claims, results)
         record = record_of(results, claims, overlay, [shop.hip.description] if shop.hip else [])

@@ -94,6 +94,20 @@ def test_wide_waves_are_a_fault(tool: ModuleType) -> None:
     assert faults == ["gfx1151 rocmfpx_a: waves of 64 lanes, not 32"]
 
 
+def test_warnings_of_a_patched_file_beyond_upstreams(tool: ModuleType, tmp_path: Path) -> None:
+    def said(tree: str, *lines: int):
+        source = tmp_path / tree / "ggml/a.cu"
+        texts = tuple(f"{source}:{line}: unused parameter 'x' [-Wunused-parameter]" for line in lines)
+        elsewhere = f"{tmp_path / tree}/ggml/common.cuh:1: other"
+        return tool.Compiled(tool.Job(source, "gfx1151"), warnings=(*texts, elsewhere))
+
+    trees = (tmp_path / "prepared", tmp_path / "pristine")
+    beyond = tool.judging.patched_faults
+    assert beyond(said("prepared", 12), said("pristine", 10), *trees) == []
+    found = beyond(said("prepared", 12, 30), said("pristine", 10), *trees)
+    assert found == [f"gfx1151: {trees[0]}/ggml/a.cu:30: unused parameter 'x' [-Wunused-parameter]"]
+
+
 def test_record(tool: ModuleType, tmp_path: Path) -> None:
     claims = [tool.judging.Claim("rocmfpx_a", weights_per_loop=4)]
     done = compiled(tool, kernel("rocmfpx_a"), kernel("upstream"))

@@ -94,7 +94,9 @@ class Workshop:
     cuda: CudaToolchain | None = None
 
 
-def compile_all(shop: Workshop, jobs: Sequence[Job], on_done: Callable[[Compiled], None]) -> list[Compiled]:
+def compile_all(
+    shop: Workshop, jobs: Sequence[Job], on_done: Callable[[Compiled], None] = lambda done: None
+) -> list[Compiled]:
     """Compile on all processors; results come in the order of `jobs`, `on_done` hears of each as it ends."""
 
     def one(job: Job) -> Compiled:

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -106,6 +107,24 @@ def faults(done: Compiled, claims: Sequence[Claim], overlay: Path, all_ours: boo
                 for fault in _kernel_faults(kernel, done, claims)
             ]
     return found
+
+
+def patched_faults(now: Compiled, before: Compiled, tree: Path, pristine: Path) -> list[str]:
+    """Return what a patched file of `tree` is warned of beyond upstream's; lines may have moved."""
+    name = now.job.source.relative_to(tree)
+    upstream = Counter(_texts(before, pristine / name).values())
+    found = []
+    for place, text in _texts(now, tree / name).items():
+        if upstream[text] <= 0:
+            found.append(f"{now.job.arch}: {place}: {text}")
+        upstream[text] -= 1
+    return found
+
+
+def _texts(done: Compiled, source: Path) -> dict[str, str]:
+    """Return FILE:LINE -> text of the warnings in one file."""
+    parts = (warning.partition(": ") for warning in done.warnings)
+    return {place: text for place, _, text in parts if _is_below(place.rpartition(":")[0], [source])}
 
 
 def unmatched(claims: Sequence[Claim], results: Iterable[Compiled]) -> list[str]:
