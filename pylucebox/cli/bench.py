@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from pylucebox.cli import bench_gpu
 from pylucebox.cli.bench_shared import (
     COUNT,
     FILE,
@@ -56,6 +57,9 @@ def command() -> None:
 
     Arms take turns, A is first measured against itself, every ratio has a 95 % interval.
     """
+
+
+command.add_command(bench_gpu.command)
 
 
 @command.command("kernels", cls=Recorded, short_help="Dot products beside upstream's.")

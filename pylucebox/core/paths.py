@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
 from filelock import FileLock, Timeout
 
 from pylucebox.core.errors import MissingError
@@ -70,6 +69,8 @@ def user_cache_dir() -> Path:
         return Path(home).absolute()
     if os.environ.get("HOME") == "" and not os.environ.get("XDG_CACHE_HOME"):
         return Path("lucebox")  # not /.cache
+    import platformdirs  # only here, so that a bare machine with LUCEBOX_HOME does without
+
     return Path(platformdirs.user_cache_dir("lucebox"))
 
 

@@ -46,8 +46,7 @@ def run(
     exit code is not 0, and MissingError when the program does not exist.
     """
     words = [str(a) for a in argv]
-    full_env = {k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None}
-    child = _start(words, errors_path, cwd=cwd, env=full_env, stdin=subprocess.DEVNULL)
+    child = _start(words, errors_path, cwd=cwd, env=_environment(env), stdin=subprocess.DEVNULL)
     clock = threading.Timer(timeout_s, child.kill) if timeout_s else None
     if clock:
         clock.start()
@@ -67,18 +66,30 @@ def run(
     return Output(tuple(lines))
 
 
+def prefer_libraries(folder: Path) -> dict[str, str | None]:
+    """Return the environment in which a program finds shared libraries in `folder` before any other."""
+    others = os.environ.get("LD_LIBRARY_PATH")
+    return {"LD_LIBRARY_PATH": os.pathsep.join([str(folder), *([others] if others else [])])}
+
+
+def _environment(changes: Mapping[str, str | None] | None) -> dict[str, str]:
+    return {k: v for k, v in {**os.environ, **(changes or {})}.items() if v is not None}
+
+
 class Conversation:
     """A program that stays resident and answers each line it is given with one line.
 
     Use as a context manager: leaving it closes the program's input and waits for its end. stderr goes to
-    `errors_path`. Raises MissingError when the program does not exist.
+    `errors_path`; env: as in `run`. Raises MissingError when the program does not exist.
     """
 
-    def __init__(self, argv: Sequence[str | Path], errors_path: Path) -> None:
+    def __init__(
+        self, argv: Sequence[str | Path], errors_path: Path, env: Mapping[str, str | None] | None = None
+    ) -> None:
         self._errors_path = errors_path
         words = [str(a) for a in argv]
         self._name = Path(words[0]).name
-        self._child = _start(words, errors_path, stdin=subprocess.PIPE)
+        self._child = _start(words, errors_path, env=_environment(env), stdin=subprocess.PIPE)
 
     def ask(self, line: str) -> str:
         """Send one line and return the answer. Raises RequestError when the program ended instead."""

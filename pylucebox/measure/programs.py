@@ -2,11 +2,13 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from types import TracebackType
+from typing import Any
 
 from pylucebox.core import processes
 from pylucebox.core.errors import IntegrityError, RequestError
@@ -35,7 +37,7 @@ def parse_record(line: str, program: str, *, valued: bool = True) -> Record:
     """
     try:
         data = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
         raise IntegrityError(f"{program}: not a JSON object: {line!r}")
@@ -47,16 +49,19 @@ def parse_record(line: str, program: str, *, valued: bool = True) -> Record:
     higher_is_better(data["unit"])
     if not valued:
         return Record(data["case"], data["arm"], data["unit"], None)
-    value = data.get("value")
-    if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    value: Any = data.get("value")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= sys.float_info.max:
         raise IntegrityError(f"{program}: field 'value' is missing or malformed in {line!r}")
     return Record(data["case"], data["arm"], data["unit"], float(value), str(data.get("layout", "")))
 
 
-def list_records(argv: Sequence[str | Path], errors_path: Path) -> tuple[Record, ...]:
+def list_records(
+    argv: Sequence[str | Path], errors_path: Path, env: Mapping[str, str | None] | None = None
+) -> tuple[Record, ...]:
     """Return what a program can measure: the lines of `PROGRAM --list`. Raises IntegrityError on a repeat."""
     name = Path(argv[0]).name
-    output = processes.run([*argv, "--list"], errors_path=errors_path, error=RequestError)
+    output = processes.run([*argv, "--list"], errors_path=errors_path, env=env, error=RequestError)
     records = tuple(parse_record(line, name, valued=False) for line in output.lines if line.strip())
     if len({(r.case, r.arm) for r in records}) != len(records):
         raise IntegrityError(f"{name} --list names a case and arm twice")
@@ -82,10 +87,12 @@ def pairs_of(records: Sequence[Record], a: str, b: str) -> tuple[Pair, ...]:
 class Resident:
     """A benchmark program held open with --serve, asked for one measurement at a time."""
 
-    def __init__(self, argv: Sequence[str | Path], errors_path: Path) -> None:
+    def __init__(
+        self, argv: Sequence[str | Path], errors_path: Path, env: Mapping[str, str | None] | None = None
+    ) -> None:
         self.layouts: dict[tuple[str, str], str] = {}  # of each case and arm, as last measured
         self._name = Path(argv[0]).name
-        self._conversation = processes.Conversation([*argv, "--serve"], errors_path)
+        self._conversation = processes.Conversation([*argv, "--serve"], errors_path, env)
 
     def arm(self, record: Record) -> Arm:
         """Return the arm that asks for `record`'s case and arm."""

@@ -21,6 +21,13 @@ PATTERNS = {
         "ggml_patches/overlay/tests/cpu-session.h",
         "ggml_patches/overlay/tests/bench-lucebox-kernels.cpp",
     ),
+    "gpu-kernels": (
+        *PATCHES,
+        *OVERLAY,
+        "ggml_patches/overlay/tests/bench-lucebox-gpu-kernels.cpp",
+        "ggml_patches/overlay/tests/gpu-products.h",
+        "ggml_patches/overlay/tests/gpu-read.*",
+    ),
     "program": (*PATCHES, *OVERLAY, "ggml_patches/overlay/tests/*"),
     "speed": (*PATCHES, *OVERLAY),
     "quality": (*PATCHES, *OVERLAY, "pylucebox/formats/*.py"),

@@ -16,7 +16,7 @@ def test_without_a_home_nothing_is_kept_in_odd_places(monkeypatch: pytest.Monkey
     if what == "empty":
         monkeypatch.setenv("HOME", "")
     else:  # neither HOME nor an entry for the user: ~ stays as it is
-        monkeypatch.setattr(paths.platformdirs, "user_cache_dir", lambda _: "~/.cache/lucebox")
+        monkeypatch.setattr("platformdirs.user_cache_dir", lambda _: "~/.cache/lucebox")
     if is_checkout:  # building in one needs no home
         layout = paths.find_layout()
         for folder in ("models_dir", "runs_dir", "bench_dir"):

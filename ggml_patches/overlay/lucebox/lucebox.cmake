@@ -93,6 +93,14 @@ if (LUCEBOX_BUILD_TESTS)
         endif()
     endforeach()
 
+    if (TARGET ggml-cuda AND CMAKE_CUDA_COMPILER) # reading alone, which products are held against
+        enable_language(CUDA)
+        get_target_property(lucebox_gpus ggml-cuda CUDA_ARCHITECTURES)
+        target_sources(bench-lucebox-gpu-kernels PRIVATE ${LUCEBOX_ROOT}/tests/gpu-read.cu)
+        target_compile_definitions(bench-lucebox-gpu-kernels PRIVATE LUCEBOX_GPU_READ)
+        set_target_properties(bench-lucebox-gpu-kernels PROPERTIES CUDA_ARCHITECTURES "${lucebox_gpus}")
+    endif()
+
     # Needs a model, so it is no test of its own: the fidelity check runs it.
     add_executable(lucebox-logits ${LUCEBOX_ROOT}/tests/lucebox-logits.cpp)
     target_compile_features(lucebox-logits PRIVATE cxx_std_17)
