@@ -107,3 +107,5 @@ if (LUCEBOX_BUILD_TESTS)
     target_link_libraries(lucebox-logits PRIVATE llama ggml)
     add_dependencies(lucebox-tests lucebox-logits)
 endif()
+
+include(${CMAKE_CURRENT_LIST_DIR}/fuzz.cmake)

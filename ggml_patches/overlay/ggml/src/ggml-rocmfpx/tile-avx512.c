@@ -23,7 +23,7 @@ INLINE __m512i line(const uint8_t * codes, int i) {
 
 // The fields `hi` of three lines as one six-bit code; bits 6 and 7 are rubbish.
 INLINE __m512i join_hi(__m512i x, __m512i y, __m512i z) {
-    const int pick = 0xca; // mask ? b : c
+    enum { pick = 0xca }; // mask ? b : c; clang takes no variable here
     const __m512i xy =
         _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x0c), _mm512_srli_epi16(y, 4), _mm512_srli_epi16(x, 6), pick);
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x30), _mm512_srli_epi16(z, 2), xy, pick);

@@ -1,0 +1,75 @@
+"""Compile the loader and the fuzz target with address and undefined-behaviour checks, into build/sanitize.
+
+Needs clang 19 with its run-time libraries (Debian: apt-get install clang-19 libclang-rt-19-dev). Only what
+meets a file is built: ggml, its CPU back-end, llama and two small programs of overlay/tests.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from pylucebox.core import processes
+from pylucebox.core.errors import BuildError, LuceboxError, MissingError
+from pylucebox.core.paths import Layout, find_layout
+from pylucebox.native.toolchain import compiler_cache_env, find_toolchain
+from pylucebox.source.prepare import prepare
+
+CHECKS = "-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined"
+FLAGS = f"-O1 -g1 -fno-omit-frame-pointer {CHECKS}"
+OFF = (
+    "BUILD_SHARED_LIBS",
+    *(f"LLAMA_BUILD_{part}" for part in ("COMMON", "TOOLS", "SERVER", "TESTS", "EXAMPLES", "APP", "UI")),
+    "LLAMA_OPENSSL",
+    "LLAMA_LLGUIDANCE",
+    "GGML_NATIVE",
+    "GGML_OPENMP",
+    "GGML_LLAMAFILE",
+    "GIT_EXE",
+    "LUCEBOX_BUILD_TESTS",
+)
+PROGRAMS = ("fuzz-lucebox-gguf", "fuzz-lucebox-load")
+
+
+def sanitize_dir(layout: Layout) -> Path:
+    """The folder of this build."""
+    return layout.build_dir("sanitize")
+
+
+def build(layout: Layout) -> Path:
+    """Make or refresh the build; return the folder of its programs. Raises MissingError or BuildError."""
+    compilers = [shutil.which(name) for name in ("clang-19", "clang++-19")]
+    if not all(compilers):
+        raise MissingError("clang-19 not found", hint="apt-get install clang-19 libclang-rt-19-dev")
+    tools, tree, folder = find_toolchain(), prepare(layout).tree, sanitize_dir(layout)
+    configure = [
+        *(tools.cmake, "-G", "Ninja", "-S", tree, "-B", folder, f"-DCMAKE_MAKE_PROGRAM={tools.ninja}"),
+        *(f"-DCMAKE_{lang}_COMPILER={path}" for lang, path in zip(("C", "CXX"), compilers, strict=True)),
+        *(f"-DCMAKE_{lang}_FLAGS={FLAGS}" for lang in ("C", "CXX")),
+        *("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_EXE_LINKER_FLAGS=-fsanitize=address,undefined"),
+        *(f"-D{name}=OFF" for name in OFF),
+        "-DLUCEBOX_FUZZ=ON",
+    ]
+    jobs = str(len(os.sched_getaffinity(0)))
+    env = compiler_cache_env(layout.build_root.parent)
+    log = folder / "log"
+    log.mkdir(parents=True, exist_ok=True)
+    for name, command in (
+        ("configure", configure),
+        ("compile", [tools.ninja, "-C", folder, "-j", jobs, "lucebox-fuzz"]),
+    ):
+        processes.run(command, env=env, error=BuildError, what=name, log_path=log / f"{name}.log")
+    return folder / "bin"
+
+
+def main() -> int:
+    try:
+        print(build(find_layout()))
+    except LuceboxError as bad:
+        print(f"{bad.message}\nhint: {bad.hint}", file=sys.stderr)
+        return bad.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
