@@ -8,6 +8,22 @@ from difflib import get_close_matches
 from pathlib import Path
 
 
+MAX_MESSAGE = 2000  # characters; names and values from files may be of any length
+
+
+def one_line(text: str) -> str:
+    """Return `text` with what does not print escaped and, when it is very long, its middle left out.
+
+    Messages quote names and values from files, which may hold line ends and codes that steer a terminal.
+    """
+    if len(text) > MAX_MESSAGE:
+        half = MAX_MESSAGE // 2
+        text = f"{text[:half]} … {text[-half:]}"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 class LuceboxError(Exception):
     """A failure the user can act on.
 
@@ -27,8 +43,8 @@ class LuceboxError(Exception):
         log_path: Path | None = None,
         log_tail: Sequence[str] = (),
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        super().__init__(one_line(message))
+        self.message = one_line(message)
         self.hint = hint
         self.log_path = log_path
         self.log_tail = tuple(log_tail)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pylucebox.core.errors import RequestError
 from pylucebox.formats.ds4_config import ModelConfig, parse_config
-from pylucebox.formats.safetensors_reader import StoredTensor, parse_strict_json, read_safetensors_header
+from pylucebox.formats.safetensors_reader import StoredTensor, read_json, read_safetensors_header
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
@@ -83,13 +83,7 @@ class _Index:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError as missing:
-        raise RequestError(f"{path}: no such file", hint="give the folder of a whole checkpoint") from missing
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return parse_strict_json(text, path)
+    return read_json(path, hint="give the folder of a whole checkpoint")
 
 
 def _read_index(folder: Path) -> _Index:

@@ -30,6 +30,7 @@ MAX_HEADER_BYTES = 256 << 20  # far above any real file; keeps a crafted header 
 MAX_NAME_BYTES = 65535
 MAX_TENSOR_NAME_BYTES = 63  # GGML_MAX_NAME - 1
 MAX_DIMENSIONS = 4
+MAX_ARRAY_ITEMS = 1 << 22  # each becomes an object; a vocabulary has a few hundred thousand
 MAX_BYTES = 2**63 - 1
 ALIGNMENT_KEY = "general.alignment"
 # Smallest entries: name length, a letter, value type, a byte; name, rank, one dimension, type, offset.
@@ -78,13 +79,21 @@ def read_header(path: Path) -> GgufHeader:
     Raises RequestError naming the file, the field and the remedy.
     """
     with _open(path) as stream:
-        cursor = _Cursor(path, stream)
-        version, n_tensors, n_keys = _read_preamble(cursor)
-        keys = _read_keys(cursor, n_keys)
-        alignment = _alignment(cursor, keys)
-        tensors = _read_tensors(cursor, n_tensors)
-        data_offset = align(cursor.position, alignment)
-        _check_layout(cursor, tensors, alignment, data_offset)
+        return parse_header(path, stream, path.stat().st_size)
+
+
+def parse_header(path: Path, stream: BinaryIO, file_bytes: int) -> GgufHeader:
+    """Read and check the header at the start of `stream`, a file of `file_bytes` known as `path`.
+
+    Raises RequestError naming the file, the field and the remedy.
+    """
+    cursor = _Cursor(path, stream, file_bytes)
+    version, n_tensors, n_keys = _read_preamble(cursor)
+    keys = _read_keys(cursor, n_keys)
+    alignment = _alignment(cursor, keys)
+    tensors = _read_tensors(cursor, n_tensors)
+    data_offset = align(cursor.position, alignment)
+    _check_layout(cursor, tensors, alignment, data_offset)
     return GgufHeader(path, version, keys, tensors, alignment, data_offset, cursor.size)
 
 
@@ -92,22 +101,26 @@ def read_header(path: Path) -> GgufHeader:
 def _open(path: Path) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise RequestError(f"{path}: is a folder, not a GGUF file", hint="give the file's own path")
+    if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
+        raise RequestError(f"{path}: is no ordinary file", hint="give a GGUF file")
     try:
         with path.open("rb") as stream:
             yield stream
     except FileNotFoundError as missing:
         raise RequestError(f"{path}: no such file", hint="check the path") from missing
     except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise RequestError(
+            f"{path}: cannot be read: {error.strerror or error}", hint="check the path and its permissions"
+        ) from error
 
 
 class _Cursor:
     """Reads forward through a header, never past the file's end or the header limit."""
 
-    def __init__(self, path: Path, stream: BinaryIO) -> None:
+    def __init__(self, path: Path, stream: BinaryIO, size: int) -> None:
         self.path = path
         self._stream = stream
-        self.size = path.stat().st_size
+        self.size = size
         self.position = 0
 
     def fail(self, what: str, hint: str = "the file is damaged: fetch or convert it again") -> RequestError:
@@ -135,6 +148,8 @@ class _Cursor:
         count = self.u64(field)
         if count > (self.size - self.position) // unit_bytes:
             raise self.fail(f"{field} is {count}, more than the rest of the file can hold")
+        if count > MAX_ARRAY_ITEMS:
+            raise self.fail(f"{field} is {count}, allowed are {MAX_ARRAY_ITEMS}")
         return count
 
     def text(self, field: str, limit: int | None = None) -> str:

@@ -118,9 +118,11 @@ def read_imatrix(path: Path) -> ImportanceMatrix:
     kind = header.value("general.type")
     if kind != KIND:
         raise RequestError(f"{path}: general.type is {kind!r}, not {KIND!r}", hint=REMEDY)
-    for key in (CHUNKS, CHUNK_TOKENS, DATASETS):
+    for key, kind in ((CHUNKS, int), (CHUNK_TOKENS, int), (DATASETS, tuple)):
         if key not in header.keys:
             raise RequestError(f"{path}: key {key} is missing", hint=REMEDY)
+        if type(header.value(key)) is not kind:
+            raise RequestError(f"{path}: key {key} is of another type", hint=REMEDY)
     return ImportanceMatrix(
         path=path,
         chunks=int(header.value(CHUNKS)),

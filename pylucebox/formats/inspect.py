@@ -9,6 +9,7 @@ from typing import Any
 
 from pylucebox.core.errors import RequestError
 from pylucebox.formats.gguf_reader import GgufHeader, read_header
+from pylucebox.formats.model_keys import check_keys
 from pylucebox.formats.rocmfpx_dialect import examine_file
 
 TARGET_ARCHITECTURE = "deepseek4"
@@ -98,10 +99,9 @@ class ModelInfo:
 def inspect(path: Path) -> ModelInfo:
     """Read the header of the GGUF file at `path`. Raises RequestError naming file, field and remedy."""
     header = read_header(path)
+    check_keys(header)
     examine_file(header)
-    architecture = str(header.value("general.architecture", ""))
-    if not architecture:
-        raise RequestError(f"{path}: key general.architecture is missing", hint="convert the model again")
+    architecture = str(header.value("general.architecture"))
     if architecture == FOREIGN_DRAFTER:
         raise RequestError(
             f"{path}: is a drafter in Lucebox's own layout ({FOREIGN_DRAFTER})",

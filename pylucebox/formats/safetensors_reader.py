@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from pylucebox.core.errors import RequestError
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the format's own implementation
+MAX_JSON_BYTES = 100_000_000  # of a file: the longest known is an index of 10 MB
+MAX_JSON_PARTS = 4_000_000  # each becomes an object of some sixty bytes; a tensor has about a dozen
 MAX_RANK = 8
 METADATA = "__metadata__"
 FETCH_AGAIN = "fetch the file again"
@@ -76,30 +78,53 @@ def read_safetensors_header(path: Path) -> tuple[StoredTensor, ...]:
     """
     try:
         file_bytes = path.stat().st_size
+        if not path.is_file():  # opening a pipe would wait for its other end
+            raise RequestError(f"{path}: is no ordinary file", hint=FETCH_AGAIN)
         with path.open("rb") as stream:
-            prefix = stream.read(8)
-            if len(prefix) < 8:
-                raise RequestError(f"{path}: {file_bytes} bytes are too few for a header", hint=FETCH_AGAIN)
-            length = int(struct.unpack("<Q", prefix)[0])
-            if not 2 <= length <= min(MAX_HEADER_BYTES, file_bytes - 8):
-                raise RequestError(
-                    f"{path}: header length {length} does not fit a file of {file_bytes} bytes",
-                    hint=FETCH_AGAIN,
-                )
-            text = stream.read(length)
+            return parse_safetensors_header(path, stream, file_bytes)
     except FileNotFoundError as missing:
         raise RequestError(f"{path}: no such file", hint=FETCH_AGAIN) from missing
     except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}", hint=FETCH_AGAIN) from error
+
+
+def parse_safetensors_header(path: Path, stream: BinaryIO, file_bytes: int) -> tuple[StoredTensor, ...]:
+    """Return the tensors of `stream`, a file of `file_bytes` known as `path`. Raises RequestError."""
+    prefix = stream.read(8)
+    if len(prefix) < 8:
+        raise RequestError(f"{path}: {file_bytes} bytes are too few for a header", hint=FETCH_AGAIN)
+    length = int(struct.unpack("<Q", prefix)[0])
+    if not 2 <= length <= min(MAX_HEADER_BYTES, file_bytes - 8):
+        raise RequestError(
+            f"{path}: header length {length} does not fit a file of {file_bytes} bytes", hint=FETCH_AGAIN
+        )
+    text = stream.read(length)
     entries = parse_strict_json(text, path)
-    tensors = [_parse_entry(path, name, e, 8 + length) for name, e in entries.items() if name != METADATA]
+    data_start = 8 + len(text)
+    tensors = [_parse_entry(path, name, e, data_start) for name, e in entries.items() if name != METADATA]
     tensors.sort(key=lambda t: (t.offset, t.size_bytes))
-    _check_layout(path, tensors, 8 + length, file_bytes)
+    _check_layout(path, tensors, data_start, file_bytes)
     return tuple(tensors)
 
 
-def parse_strict_json(text: bytes | str, path: Path) -> dict[str, Any]:
+def read_json(path: Path, hint: str = FETCH_AGAIN) -> dict[str, Any]:
+    """Read the JSON object in the file at `path`. Raises RequestError naming the file and the remedy."""
+    try:
+        if path.exists() and not path.is_file():
+            raise RequestError(f"{path}: is no ordinary file", hint=hint)
+        if (size := path.stat().st_size) > MAX_JSON_BYTES:
+            raise RequestError(f"{path}: {size} bytes are too many for a JSON file", hint=hint)
+        return parse_strict_json(path.read_bytes(), path)
+    except FileNotFoundError as missing:
+        raise RequestError(f"{path}: no such file", hint=hint) from missing
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}", hint=hint) from error
+
+
+def parse_strict_json(text: bytes, path: Path) -> dict[str, Any]:
     """Parse a JSON object; duplicate keys, other values than an object and broken text raise RequestError."""
+    if (parts := sum(text.count(mark) for mark in (b",", b":", b"[", b"{"))) > MAX_JSON_PARTS:
+        raise RequestError(f"{path}: {parts} values are more than any model has", hint=FETCH_AGAIN)
 
     def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from pylucebox.core.errors import RequestError
 
+MAX_SHARDS = 9999
+LISTED = 10  # names shown in one message
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 
 
@@ -21,7 +23,12 @@ def find_shards(path: Path) -> tuple[Path, ...]:
     if int(shard[1]) != 1:
         raise RequestError(f"{path}: shard {int(shard[1])} of {int(shard[2])}", hint="give the first shard")
     count = int(shard[2])
+    if not 1 <= count <= MAX_SHARDS:
+        raise RequestError(f"{path}: says it is one of {count} files", hint="give the model's first file")
     paths = [path.with_name(f"{model_stem(path)}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
     if absent := [p.name for p in paths if not p.is_file()]:
-        raise RequestError(f"{path.parent}: missing {', '.join(absent)}", hint="fetch every shard")
+        more = f" and {len(absent) - LISTED} more" if len(absent) > LISTED else ""
+        raise RequestError(
+            f"{path.parent}: missing {', '.join(absent[:LISTED])}{more}", hint="fetch every shard"
+        )
     return tuple(paths)

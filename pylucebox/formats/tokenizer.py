@@ -8,7 +8,7 @@ from pylucebox.core.errors import RequestError
 from pylucebox.core.paths import PACKAGE_DIR
 from pylucebox.formats.ds4_config import ModelConfig
 from pylucebox.formats.gguf_types import KeyValue, boolean, i32_array, string, string_array, u32
-from pylucebox.formats.safetensors_reader import parse_strict_json
+from pylucebox.formats.safetensors_reader import read_json
 
 TOKENIZER = "tokenizer.json"
 TEMPLATE_PATH = PACKAGE_DIR / "data" / "templates" / "deepseek-v4.jinja"
@@ -34,12 +34,7 @@ def tokenizer_keys(folder: Path, config: ModelConfig, mask_token_id: int | None 
     mask_token_id: the drafter's noise token; None for a target. Raises RequestError naming file and field.
     """
     path = folder / TOKENIZER
-    try:
-        raw = parse_strict_json(path.read_bytes(), path)
-    except FileNotFoundError as missing:
-        raise RequestError(f"{path}: no such file", hint=HINT) from missing
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from error
+    raw = read_json(path, hint=HINT)
     _check_pipeline(raw, path)
     tokens, types = _tokens(raw, path, config.vocab_size)
     pad = config.eos_token_id if config.pad_token_id is None else config.pad_token_id

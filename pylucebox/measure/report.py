@@ -13,6 +13,7 @@ from pylucebox.measure.machine import Machine
 from pylucebox.measure.sources import Source
 
 SCHEMA = 1
+REMEDY = "restore the file, for example from git, or measure again"
 TOLERANCE = 1e-9  # relative; figures are computed again on reading, in the same precision
 
 
@@ -126,19 +127,19 @@ def load(path: Path) -> Result:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RequestError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise IntegrityError(f"{path}: not JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise IntegrityError(f"{path}: not JSON ({error})", hint=REMEDY) from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
-        raise IntegrityError(f"{path}: field 'schema' is {found!r}, this version reads {SCHEMA}")
+        raise IntegrityError(f"{path}: field 'schema' is {found!r}, this version reads {SCHEMA}", hint=REMEDY)
     try:
         result = _from_json(json.loads(path.read_text(encoding="utf-8")))
         computed = json.loads(json.dumps(result.to_json()))
-    except (KeyError, TypeError, ValueError, AttributeError) as bad:
-        raise IntegrityError(f"{path}: field missing, unknown or malformed: {bad}") from bad
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as bad:
+        raise IntegrityError(f"{path}: field missing, unknown or malformed: {bad}", hint=REMEDY) from bad
     wrong = _difference(computed, data)
     if wrong:
-        raise IntegrityError(f"{path}: field '{wrong}' does not follow from the samples")
+        raise IntegrityError(f"{path}: field '{wrong}' does not follow from the samples", hint=REMEDY)
     return result
 
 

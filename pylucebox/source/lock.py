@@ -44,26 +44,27 @@ class Lock:
     def load(cls, path: Path) -> "Lock":
         """Read the lock at `path`. Raises IntegrityError naming the field that is missing or malformed."""
         try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
-            return cls._from_tables(content)
-        except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as bad:
+            return cls.parse(path.read_text(encoding="utf-8"))
+        except (OSError, RecursionError, KeyError, TypeError, ValueError) as bad:
             raise IntegrityError(
                 f"{path}: not a valid lock: {bad}", hint="restore the file, for example from git"
             ) from bad
 
     @classmethod
-    def _from_tables(cls, content: Mapping[str, Any]) -> "Lock":
+    def parse(cls, text: str) -> "Lock":
+        """Read the lock in `text`. Raises KeyError, TypeError or ValueError, or RecursionError if nested."""
+        content = tomllib.loads(text)
         upstream, archive = content["upstream"], content["archive"]
         return cls(
-            build=int(upstream["build"]),
+            build=_count(upstream["build"]),
             tag=str(upstream["tag"]),
             licence=str(upstream["licence"]),
             name=str(archive["name"]),
             version=str(archive["version"]),
-            filename=_safe_path(archive["filename"]),
+            filename=safe_path(archive["filename"]),
             sha256=_sha256(archive["sha256"]),
-            size_bytes=int(archive["size_bytes"]),
-            root=_safe_path(archive["root"]),
+            size_bytes=_count(archive["size_bytes"]),
+            root=safe_path(archive["root"]),
             deviations=tuple(_deviation(table) for table in content.get("deviation", ())),
         )
 
@@ -77,13 +78,8 @@ class Manifest:
     @classmethod
     def load(cls, path: Path) -> "Manifest":
         """Read `sha256  path` lines. Raises IntegrityError naming the line that is malformed."""
-        files: dict[str, str] = {}
         try:
-            for line in path.read_text(encoding="utf-8").splitlines():
-                digest, _, name = line.partition("  ")
-                if name in files:
-                    raise ValueError(f"{name} is listed twice")
-                files[_safe_path(name)] = _sha256(digest)
+            files = parse_manifest(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as bad:
             raise IntegrityError(
                 f"{path}: not a valid manifest: {bad}", hint="restore the file, for example from git"
@@ -96,6 +92,17 @@ class Manifest:
     def digest(self) -> str:
         """One hash over all names and hashes."""
         return fingerprint(dict(self.files))
+
+
+def parse_manifest(text: str) -> dict[str, str]:
+    """Return hash by file name. Raises ValueError naming what is malformed."""
+    files: dict[str, str] = {}
+    for line in text.splitlines():
+        digest, _, name = line.partition("  ")
+        if name in files:
+            raise ValueError(f"{name} is listed twice")
+        files[safe_path(name)] = _sha256(digest)
+    return files
 
 
 def accepted_hashes(lock: Lock, manifest: Manifest, path: str) -> frozenset[str]:
@@ -126,12 +133,18 @@ def verify_archive(lock: Lock, archive: Path) -> None:
 
 def _deviation(table: Mapping[str, Any]) -> Deviation:
     return Deviation(
-        path=_safe_path(table["path"]),
+        path=safe_path(table["path"]),
         reason=str(table["reason"]),
-        patch=_safe_path(table["patch"]),
+        patch=safe_path(table["patch"]),
         result=_sha256(table["result"]),
         forms={_sha256(form["sha256"]): str(form["origin"]) for form in table["form"]},
     )
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 < value < 2**63:
+        raise ValueError(f"{value!r} is not a count")
+    return value
 
 
 def _sha256(text: str) -> str:
@@ -140,8 +153,16 @@ def _sha256(text: str) -> str:
     return text
 
 
-def _safe_path(text: str) -> str:
+def safe_path(text: str) -> str:
+    """Return `text` when it is a plain relative path, else raise ValueError."""
     path = PurePosixPath(text)
-    if not text or path.is_absolute() or ".." in path.parts or "\\" in text or str(path) != text:
+    if (
+        not text
+        or "\0" in text
+        or path.is_absolute()
+        or ".." in path.parts
+        or "\\" in text
+        or str(path) != text
+    ):
         raise ValueError(f"'{text}' is not a plain relative path")
     return text

@@ -8,6 +8,7 @@ from pathlib import Path
 from pylucebox.core import processes
 from pylucebox.core.errors import IntegrityError
 from pylucebox.core.receipts import sha256_bytes
+from pylucebox.source.lock import safe_path
 from pylucebox.source.trees import walk_files
 
 PATCH_NAME = re.compile(r"\d{4}-[a-z0-9]+(-[a-z0-9]+)+\.patch")
@@ -19,6 +20,7 @@ UPSTREAM_STATUS = re.compile(
     r"Pending|Submitted \[.+\]|Backport \[.+\]|Denied( \[.+\])?|Inactive-Upstream \[.+\]|Inappropriate \[.+\]"
 )
 MOVED_HUNK = re.compile(r"Hunk #\d+ succeeded at \d+ \(offset ")
+RESTORE = "restore the file, for example from git"
 OTHER_CHANGES = ("rename ", "copy ", "old mode ", "new mode ", "GIT binary patch")
 # No setting of the user's or of a surrounding repository may change what a patch does.
 GIT_ENV = {
@@ -47,13 +49,16 @@ class Patch:
 
     @classmethod
     def load(cls, path: Path) -> "Patch":
-        """Read a patch. Raises IntegrityError when the file is missing."""
+        """Read a patch. Raises IntegrityError when the file is missing or names a path outside the tree."""
         try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError as bad:
-            raise IntegrityError(
-                f"{path}: named in series but cannot be read", hint="restore the file, for example from git"
-            ) from bad
+            return cls.parse(path, path.read_text(encoding="utf-8", errors="replace"))
+        except (OSError, ValueError) as bad:
+            raise IntegrityError(f"{path}: named in series but cannot be read: {bad}", hint=RESTORE) from bad
+
+    @classmethod
+    def parse(cls, path: Path, text: str) -> "Patch":
+        """Read the text of the patch at `path`. Raises ValueError for a path outside the tree."""
+        lines = text.splitlines()
         body = next((i for i, line in enumerate(lines) if line.startswith(("---", "diff "))), len(lines))
         files, changed = _body_facts(lines[body:])
         other = any(line.startswith(OTHER_CHANGES) for line in lines[body:])
@@ -68,10 +73,18 @@ def read_series(patches_dir: Path) -> list[Patch]:
 def series_names(patches_dir: Path) -> list[str]:
     """Return the names in `series`; a line that starts with # is a comment."""
     try:
-        lines = (patches_dir / "series").read_text(encoding="utf-8").splitlines()
-    except OSError as bad:
-        raise IntegrityError(f"{patches_dir / 'series'}: cannot be read: {bad.strerror}") from bad
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        return parse_series((patches_dir / "series").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as bad:
+        raise IntegrityError(f"{patches_dir / 'series'}: cannot be read: {bad}", hint=RESTORE) from bad
+
+
+def parse_series(text: str) -> list[str]:
+    """Return the names that the text of `series` lists. Raises ValueError for one that is no file name."""
+    names = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    for name in names:
+        if "/" in name or "\0" in name or name in (".", ".."):
+            raise ValueError(f"'{name}' is not the name of a patch in this folder")
+    return names
 
 
 def series_digest(patches_dir: Path) -> str:
@@ -241,12 +254,12 @@ def _body_facts(lines: list[str]) -> tuple[tuple[str, ...], int]:
         elif line.startswith(("--- ", "+++ ")):
             name = line[4:].split("\t")[0].strip()
             if name != "/dev/null":
-                files[name.partition("/")[2]] = None
+                files[safe_path(name.partition("/")[2])] = None
     return tuple(files), changed
 
 
 def _hunk_sizes(line: str) -> tuple[int, int]:
-    match = re.match(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", line)
+    match = re.match(r"@@ -\d+(?:,(\d{1,9}))? \+\d+(?:,(\d{1,9}))? @@", line)
     return (int(match[1] or 1), int(match[2] or 1)) if match else (0, 0)
 
 

@@ -25,7 +25,7 @@ def test_the_committed_lock_pins_what_the_archive_carries(layout: Layout) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "word"),
     [
-        ("build = 7", "build = 'x'", "invalid literal"),
+        ("build = 7", "build = 'x'", "is not a count"),
         ('filename = "small', 'filename = "../small', "not a plain relative path"),
         ('root = "thirdparty/small"', 'root = "/etc"', "not a plain relative path"),
         ("[upstream]", "[other]", "'upstream'"),
