@@ -6,7 +6,7 @@ READY := $(VENV)/ready$(subst /,-,$(subst $() ,-,$(CURDIR)))
 LUCEBOX := $(BIN)/lucebox
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint format prove warnings device-code fidelity quality install-check ci clean
+.PHONY: help setup build demo test lint format prove warnings device-code hostile fuzz fuzz-ci fidelity quality install-check ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
@@ -41,6 +41,15 @@ device-code: build ## compile our GPU kernels and headers for gfx1151, gfx1201, 
 
 prove: build ## show that every fix of the patch series fails its test when left out (long)
 	$(BIN)/python tools/prove_fixes.py
+
+hostile: ## show every hostile file to every reader, under sanitizers; writes docs/results/hostile (long)
+	$(BIN)/python tools/hostile_files.py
+
+fuzz: ## fuzz everything that parses, to the full number of executions; writes docs/results/hostile (long)
+	$(BIN)/python tools/fuzz.py
+
+fuzz-ci: ## replay the fuzzing corpus, then fuzz for a minute
+	$(BIN)/python tools/fuzz.py --seconds 60
 
 fidelity: build ## compare every converted type with the shipped references; writes docs/fidelity
 	$(BIN)/python tools/check_fidelity.py

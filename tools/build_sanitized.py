@@ -7,6 +7,7 @@ meets a file is built: ggml, its CPU back-end, llama and two small programs of o
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pylucebox.core import processes
@@ -36,8 +37,8 @@ def sanitize_dir(layout: Layout) -> Path:
     return layout.build_dir("sanitize")
 
 
-def build(layout: Layout) -> Path:
-    """Make or refresh the build; return the folder of its programs. Raises MissingError or BuildError."""
+def build(layout: Layout, programs: Sequence[str] = PROGRAMS) -> Path:
+    """Make or refresh `programs`; return their folder. Raises MissingError or BuildError."""
     compilers = [shutil.which(name) for name in ("clang-19", "clang++-19")]
     if not all(compilers):
         raise MissingError("clang-19 not found", hint="apt-get install clang-19 libclang-rt-19-dev")
@@ -56,7 +57,7 @@ def build(layout: Layout) -> Path:
     log.mkdir(parents=True, exist_ok=True)
     for name, command in (
         ("configure", configure),
-        ("compile", [tools.ninja, "-C", folder, "-j", jobs, "lucebox-fuzz"]),
+        ("compile", [tools.ninja, "-C", folder, "-j", jobs, *programs]),
     ):
         processes.run(command, env=env, error=BuildError, what=name, log_path=log / f"{name}.log")
     return folder / "bin"

@@ -7,6 +7,7 @@ the full number of executions is made and docs/results/hostile/fuzz.json written
 
 import argparse
 import json
+import os
 import shlex
 import sys
 import tempfile
@@ -21,9 +22,10 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 
 from build_sanitized import PROGRAMS, build  # noqa: E402
 from fuzz.targets import CORPUS, TARGETS, check, mutations, seeds  # noqa: E402
+from render_hostile import render  # noqa: E402
 
 from pylucebox.core import processes  # noqa: E402
-from pylucebox.core.errors import GateError, LuceboxError  # noqa: E402
+from pylucebox.core.errors import GateError, LuceboxError, MissingError  # noqa: E402
 from pylucebox.core.paths import find_layout  # noqa: E402
 from pylucebox.measure.machine import describe_machine  # noqa: E402
 from pylucebox.measure.report import write_text  # noqa: E402
@@ -103,6 +105,17 @@ def fuzz_native(programs: Path, runs: int, seconds: float) -> Fuzzed:
     return Fuzzed(NATIVE, shlex.join(words), done, round(time.monotonic() - start, 1), crashes, found)
 
 
+def find_programs(optional: bool) -> Path | None:
+    """Build the native target. Without clang it may be left out, unless LUCEBOX_REQUIRE names clang."""
+    try:
+        return build(find_layout(), PROGRAMS[:1])
+    except MissingError as bad:
+        if not optional or "clang" in os.environ.get("LUCEBOX_REQUIRE", "").split(","):
+            raise
+        print(f"not run: {NATIVE} ({bad.message}; {bad.hint})")
+        return None
+
+
 def sources() -> tuple[str, ...]:
     """The fuzzed files, below the repository's root."""
     return tuple(sorted(p.relative_to(ROOT).as_posix() for s in SOURCES for p in ROOT.glob(s) if p.is_file()))
@@ -117,10 +130,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     share = args.seconds / (len(TARGETS) + 1)
     try:
-        programs = args.programs or build(find_layout())
+        programs = args.programs or find_programs(bool(args.seconds))
         results = []
         for run in (
-            lambda: fuzz_native(programs, HEADER_RUNS, share),
+            *([lambda: fuzz_native(programs, HEADER_RUNS, share)] if programs else []),
             *(lambda n=n: fuzz_python(n, PYTHON_RUNS, share) for n in TARGETS),
         ):
             results.append(run())
@@ -144,6 +157,7 @@ def write_result(results: list[Fuzzed]) -> None:
         "targets": [asdict(r) for r in results],
     }
     write_text(OUT, json.dumps(content, indent=1) + "\n")
+    render()
 
 
 if __name__ == "__main__":

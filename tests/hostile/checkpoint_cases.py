@@ -1,4 +1,4 @@
-"""Hostile checkpoints: a small safetensors file with one thing wrong, and whole folders that the converter meets."""
+"""Hostile checkpoints: a safetensors file with one thing wrong, and folders that the converter meets."""
 
 import json
 import struct
