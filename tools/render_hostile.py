@@ -12,13 +12,13 @@ RESULTS = ROOT / "docs/results/hostile"
 PAGE = ROOT / "docs/hostile-files.md"
 HEAD = """# Hostile files
 
-A model file or a checkpoint comes from somebody else. Whatever it says, lucebox refuses it in one line that
-names the file, the field and the remedy, with the exit code of the [commands](commands.md), in little memory, and
-leaves nothing half written. `make hostile` shows this with every file of `tests/hostile`, each a sound file with
-one thing wrong; `make fuzz` with random changes to the files of `tests/fuzz/corpus`.
+A model file or a checkpoint comes from somebody else. Whatever it says, lucebox refuses it in one line
+that names the file, the field and the remedy, with the exit code of the [commands](commands.md), in little
+memory, and leaves nothing half written. `make hostile` shows this with every file of `tests/hostile`, each a
+sound file with one thing wrong; `make fuzz` with random changes to the files of `tests/fuzz/corpus`.
 """
-TAKEN = """Taken: the reader has nothing to object to. A header may be sound where the tensors or the data are not,
-which the loader finds; with what the loader took it also decoded a batch of tokens, under the sanitizers.
+TAKEN = """Taken: the reader has nothing to object to. A header may be sound where the tensors or the data are
+not, which the loader finds; with what the loader took it also decoded a batch of tokens, under the sanitizers.
 """
 
 

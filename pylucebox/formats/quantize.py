@@ -17,6 +17,7 @@ from pylucebox.formats.encoding import require_use
 from pylucebox.formats.gguf_reader import GgufHeader, read_header
 from pylucebox.formats.gguf_types import TYPES, TensorType, align
 from pylucebox.formats.imatrix import ImportanceMatrix
+from pylucebox.formats.model_keys import check_keys
 from pylucebox.formats.output_file import check_disk, free_disk, partial_file
 from pylucebox.formats.presets import FLOATS, FP2, NEED_IMATRIX, SEARCH_KEY, FileType
 from pylucebox.formats.rocmfpx_dialect import DIALECT_KEY, Dialect, examine_file
@@ -132,6 +133,7 @@ def plan_quantization(program: Path, wish: Wish) -> QuantizationPlan:
     """
     shards = find_shards(wish.model)
     headers = [read_header(path) for path in shards]
+    check_keys(headers[0])
     known = [examine_file(header) for header in headers]
     if wish.out.resolve() in {path.resolve() for path in shards}:
         raise RequestError(f"{wish.out}: is the model itself", hint="write to another file")

@@ -14,6 +14,8 @@ from pylucebox.core.errors import IntegrityError, LuceboxError, RequestError, on
 from pylucebox.formats.gguf_reader import read_header
 from pylucebox.formats.inspect import inspect
 from pylucebox.formats.memory_plan import predict
+from pylucebox.formats.presets import find_file_type
+from pylucebox.formats.quantize import Wish, plan_quantization
 from pylucebox.formats.safetensors_reader import read_safetensors_header
 from pylucebox.formats.shards import find_shards
 from pylucebox.measure import report
@@ -96,6 +98,15 @@ def test_keys_of_another_type_are_named(base: bytes, tmp_path: Path, key: str) -
     path.write_bytes(g.join(g.split(base, SIZES).with_key(key, KEYS[key])))
     with pytest.raises(RequestError, match=key):
         inspect(path)
+
+
+def test_quantize_checks_keys_before_a_program_runs(base: bytes, tmp_path: Path) -> None:
+    path, key = tmp_path / "x.gguf", "deepseek4.block_count"
+    path.write_bytes(g.join(g.split(base, SIZES).with_key(key, g.scalar(g.U32, 0))))
+    wish = Wish(path, tmp_path / "out.gguf", find_file_type("q8_0"))
+    with pytest.raises(RequestError, match=key):
+        plan_quantization(tmp_path / "no-program", wish)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.gguf"]
 
 
 def test_names_from_files_do_not_steer_the_terminal(tmp_path: Path) -> None:
