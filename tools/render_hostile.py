@@ -17,8 +17,8 @@ that names the file, the field and the remedy, with the exit code of the [comman
 memory, and leaves nothing half written. `make hostile` shows this with every file of `tests/hostile`, each a
 sound file with one thing wrong; `make fuzz` with random changes to the files of `tests/fuzz/corpus`.
 """
-TAKEN = """Taken: the reader has nothing to object to. A header may be sound where the tensors or the data are
-not, which the loader finds; with what the loader took it also decoded a batch of tokens, under the sanitizers.
+TAKEN = """Taken: the reader has nothing to object to. A header may be sound where tensors or data are not,
+which the loader finds. With what it took the loader also decoded a batch of tokens, under the sanitizers.
 """
 
 
