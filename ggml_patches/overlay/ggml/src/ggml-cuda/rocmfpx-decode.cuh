@@ -83,7 +83,7 @@ static __device__ __forceinline__ uint32_t rocmfpx_pick_bytes(uint32_t low, uint
 #endif
 }
 
-// Levels by code, code 0 in the lowest byte.
+// Levels by code, code 0 in the lowest byte; shifted: levels times 2^shift.
 #define ROCMFPX_FP2_TABLE      0x020100ffu // -1, 0, 1, 2
 #define ROCMFPX_FP3_POSITIVE   0x04020100u // 0, 1, 2, 4
 #define ROCMFPX_FP3_NEGATIVE   0xfcfeff00u // 0, -1, -2, -4
@@ -91,34 +91,46 @@ static __device__ __forceinline__ uint32_t rocmfpx_pick_bytes(uint32_t low, uint
 #define ROCMFPX_FP4_POSITIVE_4 0x0a080604u // 4, 6, 8, 10
 #define ROCMFPX_FP4_NEGATIVE_0 0xfdfeff00u // 0, -1, -2, -3
 #define ROCMFPX_FP4_NEGATIVE_4 0xf6f8fafcu // -4, -6, -8, -10
+static constexpr __device__ __forceinline__ uint32_t rocmfpx_shifted(uint32_t levels, int shift) {
+    return levels << shift & 0x01010101u * (uint32_t) (0xff << shift & 0xff);
+}
 
 // Eight 2-bit codes in the lowest 16 bits to two words of levels.
-static __device__ __forceinline__ void rocmfpx_levels_fp2(uint32_t x, uint32_t * out) {
+template <int shift> static __device__ __forceinline__ void rocmfpx_levels_fp2(uint32_t x, uint32_t * out) {
+    constexpr uint32_t table = rocmfpx_shifted(ROCMFPX_FP2_TABLE, shift);
+
     x      = (x | x << 8) & 0x00ff00ff;
     x      = (x | x << 4) & 0x0f0f0f0f;
     x      = (x | x << 2) & 0x33333333;
-    out[0] = rocmfpx_pick_nibbles(ROCMFPX_FP2_TABLE, ROCMFPX_FP2_TABLE, x);
-    out[1] = rocmfpx_pick_nibbles(ROCMFPX_FP2_TABLE, ROCMFPX_FP2_TABLE, x >> 16);
+    out[0] = rocmfpx_pick_nibbles(table, table, x);
+    out[1] = rocmfpx_pick_nibbles(table, table, x >> 16);
 }
 
 // Eight 3-bit codes in the lowest 24 bits to two words of levels.
-static __device__ __forceinline__ void rocmfpx_levels_fp3(uint32_t x, uint32_t * out) {
+template <int shift> static __device__ __forceinline__ void rocmfpx_levels_fp3(uint32_t x, uint32_t * out) {
+    constexpr uint32_t positive = rocmfpx_shifted(ROCMFPX_FP3_POSITIVE, shift);
+    constexpr uint32_t negative = rocmfpx_shifted(ROCMFPX_FP3_NEGATIVE, shift);
+
     x      = (x & 0x00000fff) | (x & 0x00fff000) << 4;
     x      = (x & 0x003f003f) | (x & 0x0fc00fc0) << 2;
     x      = (x & 0x07070707) | (x & 0x38383838) << 1;
-    out[0] = rocmfpx_pick_nibbles(ROCMFPX_FP3_POSITIVE, ROCMFPX_FP3_NEGATIVE, x);
-    out[1] = rocmfpx_pick_nibbles(ROCMFPX_FP3_POSITIVE, ROCMFPX_FP3_NEGATIVE, x >> 16);
+    out[0] = rocmfpx_pick_nibbles(positive, negative, x);
+    out[1] = rocmfpx_pick_nibbles(positive, negative, x >> 16);
 }
 
 // Eight 4-bit codes to levels of the low nibbles (out[0]) and of the high nibbles (out[1]).
-static __device__ __forceinline__ void rocmfpx_levels_fp4(uint32_t x, uint32_t * out) {
+template <int shift> static __device__ __forceinline__ void rocmfpx_levels_fp4(uint32_t x, uint32_t * out) {
+    constexpr uint32_t positive_0 = rocmfpx_shifted(ROCMFPX_FP4_POSITIVE_0, shift);
+    constexpr uint32_t positive_4 = rocmfpx_shifted(ROCMFPX_FP4_POSITIVE_4, shift);
+    constexpr uint32_t negative_0 = rocmfpx_shifted(ROCMFPX_FP4_NEGATIVE_0, shift);
+    constexpr uint32_t negative_4 = rocmfpx_shifted(ROCMFPX_FP4_NEGATIVE_4, shift);
 #if defined(GGML_USE_HIP)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const uint32_t code      = x >> 4 * half;
         const uint32_t magnitude = code & 0x07070707;
-        const uint32_t positive  = rocmfpx_pick_bytes(ROCMFPX_FP4_POSITIVE_0, ROCMFPX_FP4_POSITIVE_4, magnitude);
-        const uint32_t negative  = rocmfpx_pick_bytes(ROCMFPX_FP4_NEGATIVE_0, ROCMFPX_FP4_NEGATIVE_4, magnitude);
+        const uint32_t positive  = rocmfpx_pick_bytes(positive_0, positive_4, magnitude);
+        const uint32_t negative  = rocmfpx_pick_bytes(negative_0, negative_4, magnitude);
         out[half]                = rocmfpx_pick_bytes(positive, negative, 0x03020100 | (code & 0x08080808) >> 1);
     }
 #else
@@ -128,8 +140,8 @@ static __device__ __forceinline__ void rocmfpx_levels_fp4(uint32_t x, uint32_t *
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const uint32_t pick     = magnitude >> 16 * i;
-        const uint32_t positive = rocmfpx_pick_nibbles(ROCMFPX_FP4_POSITIVE_0, ROCMFPX_FP4_POSITIVE_4, pick);
-        const uint32_t negative = rocmfpx_pick_nibbles(ROCMFPX_FP4_NEGATIVE_0, ROCMFPX_FP4_NEGATIVE_4, pick);
+        const uint32_t positive = rocmfpx_pick_nibbles(positive_0, positive_4, pick);
+        const uint32_t negative = rocmfpx_pick_nibbles(negative_0, negative_4, pick);
         mixed[i]                = rocmfpx_pick_nibbles(positive, negative, side >> 16 * i);
     }
     out[0] = rocmfpx_pick_nibbles(mixed[0], mixed[1], 0x6420);
@@ -139,43 +151,45 @@ static __device__ __forceinline__ void rocmfpx_levels_fp4(uint32_t x, uint32_t *
 
 // Four 6-bit codes in the lowest 24 bits to one word of levels. No borrow crosses a byte: the top bit of each is set
 // before the subtraction and flipped after it. Code 32, a negative zero, gives 0.
-static __device__ __forceinline__ uint32_t rocmfpx_levels_fp6(uint32_t x) {
+template <int shift> static __device__ __forceinline__ uint32_t rocmfpx_levels_fp6(uint32_t x) {
     x                        = (x & 0x00000fff) | (x & 0x00fff000) << 4;
     x                        = (x & 0x003f003f) | (x & 0x0fc00fc0) << 2;
     const uint32_t sign      = x & 0x20202020;
     const uint32_t magnitude = x & 0x1f1f1f1f;
     const uint32_t negative  = magnitude & (sign - (sign >> 5));
-    return (((magnitude ^ negative) | 0x80808080) - negative) ^ 0x80808080;
+    return rocmfpx_shifted((((magnitude ^ negative) | 0x80808080) - negative) ^ 0x80808080, shift);
 }
 
 // Half `h` of a block, 16 levels in four words: weights 16h .. 16h+15; of the two FP4 types, whose nibbles hold
 // weights i and i+16, words 0 and 1 are weights 8h .. 8h+7 and words 2 and 3 weights 16+8h .. 16+8h+7.
-template <ggml_type type>
+// Levels come times 2^shift; FP8's leave no room for it.
+template <ggml_type type, int shift = 0>
 static __device__ __forceinline__ void rocmfpx_half_levels(const uint8_t * block, int h, uint32_t * out) {
     if constexpr (type == GGML_TYPE_Q2_0_ROCMFP2) {
         uint32_t w;
         rocmfpx_load_words<1>(block + 4 * h, &w);
-        rocmfpx_levels_fp2(w & 0xffff, out);
-        rocmfpx_levels_fp2(w >> 16, out + 2);
+        rocmfpx_levels_fp2<shift>(w & 0xffff, out);
+        rocmfpx_levels_fp2<shift>(w >> 16, out + 2);
     } else if constexpr (type == GGML_TYPE_Q3_0_ROCMFPX) {
         uint32_t w[2]; // two bytes too many: the other half or the scales
         rocmfpx_load_words<2>(block + 6 * h, w);
-        rocmfpx_levels_fp3(w[0] & 0xffffff, out);
-        rocmfpx_levels_fp3((w[0] >> 24 | w[1] << 8) & 0xffffff, out + 2);
+        rocmfpx_levels_fp3<shift>(w[0] & 0xffffff, out);
+        rocmfpx_levels_fp3<shift>((w[0] >> 24 | w[1] << 8) & 0xffffff, out + 2);
     } else if constexpr (type == GGML_TYPE_Q6_0_ROCMFPX) {
         uint32_t w[3];
         rocmfpx_load_words<3>(block + 12 * h, w);
-        out[0] = rocmfpx_levels_fp6(w[0] & 0xffffff);
-        out[1] = rocmfpx_levels_fp6((w[0] >> 24 | w[1] << 8) & 0xffffff);
-        out[2] = rocmfpx_levels_fp6((w[1] >> 16 | w[2] << 16) & 0xffffff);
-        out[3] = rocmfpx_levels_fp6(w[2] >> 8);
+        out[0] = rocmfpx_levels_fp6<shift>(w[0] & 0xffffff);
+        out[1] = rocmfpx_levels_fp6<shift>((w[0] >> 24 | w[1] << 8) & 0xffffff);
+        out[2] = rocmfpx_levels_fp6<shift>((w[1] >> 16 | w[2] << 16) & 0xffffff);
+        out[3] = rocmfpx_levels_fp6<shift>(w[2] >> 8);
     } else if constexpr (type == GGML_TYPE_Q8_0_ROCMFPX) {
+        static_assert(shift == 0, "no room");
         rocmfpx_load_words<4>(block + 16 * h, out);
     } else {
         uint32_t w[2], first[2], second[2];
         rocmfpx_load_words<2>(block + 8 * h, w);
-        rocmfpx_levels_fp4(w[0], first);
-        rocmfpx_levels_fp4(w[1], second);
+        rocmfpx_levels_fp4<shift>(w[0], first);
+        rocmfpx_levels_fp4<shift>(w[1], second);
         out[0] = first[0];
         out[1] = second[0];
         out[2] = first[1];

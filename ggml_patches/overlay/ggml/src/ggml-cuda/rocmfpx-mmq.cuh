@@ -14,6 +14,7 @@
 
 #include "mmq.cuh"
 #include "rocmfpx-decode.cuh"
+#include "rocmfpx-mmq-dot.cuh"
 
 #define ROCMFPX_MMQ_TRAITS(id, suffix, stem, name, bytes)                                                              \
     template <> struct ggml_cuda_type_traits<GGML_TYPE_##suffix> {                                                     \
@@ -22,12 +23,6 @@
         static constexpr int qi = QI8_0;                                                                               \
     };
 ROCMFPX_TYPES(ROCMFPX_MMQ_TRAITS)
-
-#if defined(AMD_MFMA_AVAILABLE) || defined(TURING_MMA_AVAILABLE) || defined(AMD_WMMA_AVAILABLE)
-#define ROCMFPX_MMQ_MATRIX_TILE true
-#else
-#define ROCMFPX_MMQ_MATRIX_TILE false
-#endif
 
 // One row of a tile: 64 words of levels, then a float scale per 32 or per 16 weights.
 template <ggml_type type, bool matrix_tile> struct rocmfpx_tile_row {
@@ -70,6 +65,7 @@ static __device__ __forceinline__ void rocmfpx_load_tiles(const char * __restric
     constexpr int per_row       = 2 * MMQ_ITER_K / QK_ROCMFPX; // threads
     constexpr int per_warp      = warp_size / per_row;         // rows
     constexpr int scales        = rocmfpx_layout<type>::scales;
+    constexpr int shift         = rocmfpx_mmq_shift(type);
     constexpr tile_x_sizes dp4a = mmq_get_dp4a_tile_x_sizes(ggml_cuda_rocmfpx_mmq_like(type), I);
 
     const int kbx = threadIdx.x % per_row / 2;
@@ -86,57 +82,14 @@ static __device__ __forceinline__ void rocmfpx_load_tiles(const char * __restric
         const row_type row = row_type::at(x_tile, i, sram_stride, dp4a);
 
         uint32_t levels[4];
-        rocmfpx_half_levels<type>(block, h, levels);
+        rocmfpx_half_levels<type, shift>(block, h, levels);
         row.store_pair(8 * kbx + rocmfpx_first_weight<type>(h, 0) / 4, levels[0], levels[1]);
         row.store_pair(8 * kbx + rocmfpx_first_weight<type>(h, 2) / 4, levels[2], levels[3]);
 
         if (scales == 2 || h == 0) {
-            row.scale[kbx * scales + h] = rocmfpx_scale(block[rocmfpx_layout<type>::code_bytes + h]);
+            row.scale[kbx * scales + h] = rocmfpx_scale(block[rocmfpx_layout<type>::code_bytes + h]) / (1 << shift);
         }
     }
-}
-
-#if defined(AMD_MFMA_AVAILABLE) || defined(AMD_WMMA_AVAILABLE)
-#define ROCMFPX_MMQ_AMD_TILE true
-#else
-#define ROCMFPX_MMQ_AMD_TILE false
-#endif
-
-// Upstream's products on AMD's matrix units, with one difference: the loop over K stays a loop. Unrolled, as the
-// compiler likes it for 16 and 32 columns, all of K is held in registers and some of it spills.
-template <ggml_type like, int J, bool fallback>
-static __device__ __forceinline__ void rocmfpx_vec_dot_amd(const int * __restrict__ x, const int * __restrict__ y,
-                                                           float * __restrict__ sum, const int k00) {
-#if defined(AMD_MFMA_AVAILABLE) || defined(AMD_WMMA_AVAILABLE)
-    constexpr int words  = like == GGML_TYPE_Q8_0 ? 8 : 4; // under one scale
-    constexpr int stride = ggml_cuda_mmq_get_sram_stride(like, J, fallback, GGML_PREC_Q8);
-    typedef tile<16, words, int, get_input_data_layout()> tile_in;
-    typedef tile<16, 16, int, DATA_LAYOUT_J_MAJOR> tile_out;
-
-    const int * rows    = x + threadIdx.y * tile_out::I * stride;
-    const float * scale = (const float *) (rows + 2 * MMQ_TILE_NE_K) + k00 / words;
-    const float * d     = (const float *) (y + tile_out::get_j(0) * MMQ_TILE_Y_K);
-#pragma unroll 1
-    for (int k = 0; k < MMQ_TILE_NE_K; k += words) {
-        tile_in a;
-        load_ldmatrix(a, rows + k00 + k, stride);
-#pragma unroll
-        for (int j = 0; j < J; j += tile_out::J) {
-            tile_in b;
-            tile_out c;
-            load_ldmatrix(b, y + j * MMQ_TILE_Y_K + 4 + k, MMQ_TILE_Y_K);
-            mma(c, a, b);
-#pragma unroll
-            for (int l = 0; l < tile_out::ne; ++l) {
-                sum[j / tile_out::J * tile_out::ne + l] +=
-                    c.x[l] * scale[tile_out::get_i(l) * stride + k / words] * d[j * MMQ_TILE_Y_K + k / QI8_1];
-            }
-        }
-    }
-#else
-    GGML_UNUSED_VARS(x, y, sum, k00);
-    NO_DEVICE_CODE;
-#endif
 }
 
 template <ggml_type type, int J, bool fallback>
@@ -155,6 +108,9 @@ static constexpr __device__ ggml_cuda_mmq_util_funcs ggml_cuda_rocmfpx_mmq_util_
     }
     if constexpr (ROCMFPX_MMQ_AMD_TILE) {
         return ggml_cuda_mmq_util_funcs(-1, load, rocmfpx_vec_dot_amd<like, J, fallback>,
+                                        ggml_cuda_mmq_write_back_mma<like, J, fallback, prec>);
+    } else if constexpr (ROCMFPX_MMQ_AMPERE_TILE) {
+        return ggml_cuda_mmq_util_funcs(-1, load, rocmfpx_vec_dot_ampere<like, J, fallback>,
                                         ggml_cuda_mmq_write_back_mma<like, J, fallback, prec>);
     } else if constexpr (like == GGML_TYPE_Q8_0) {
         return ggml_cuda_mmq_util_funcs(-1, load,
