@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,7 +26,13 @@ OUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 COUNT = click.IntRange(min=1)
 
 
-class Percent(click.ParamType[float]):
+if TYPE_CHECKING:
+    _Floats = click.ParamType[float]
+else:  # before 8.4 it takes no parameter
+    _Floats = click.ParamType
+
+
+class Percent(_Floats):
     """A change such as -2%, as the share -0.02."""
 
     name = "percent"
