@@ -81,6 +81,9 @@ if (LUCEBOX_BUILD_TESTS)
     file(GLOB lucebox_tests CONFIGURE_DEPENDS
         ${LUCEBOX_ROOT}/tests/test-lucebox-*.cpp
         ${LUCEBOX_ROOT}/tests/bench-lucebox-*.cpp)
+    if (NOT TARGET ggml-cuda AND NOT TARGET ggml-hip) # they compare a GPU with the CPU
+        list(FILTER lucebox_tests EXCLUDE REGEX "/test-lucebox-cuda-")
+    endif()
     foreach (source ${lucebox_tests})
         get_filename_component(name ${source} NAME_WE)
         add_executable(${name} ${source})
