@@ -26,9 +26,9 @@ const char * const type_names[] = {"q2_0_rocmfp2", "q3_0_rocmfpx", "q4_0_rocmfp4
                                    "q6_0_rocmfpx", "q8_0_rocmfpx", "q2_K",         "q3_K",
                                    "q4_0",         "mxfp4",        "q6_K",         "q8_0"};
 
-constexpr int CAPTURE_RUNS  = 3; // the back-end captures the second of two equal runs
-constexpr size_t KEPT_POOLS = 5;
-constexpr size_t KEPT_ARMS  = 6;
+constexpr int CAPTURE_RUNS  = 3;  // the back-end captures the second of two equal runs
+constexpr size_t KEPT_POOLS = 12; // all types: a pool takes longer to fill than to measure
+constexpr size_t KEPT_ARMS  = 16; // of a case
 
 bool captured = false; // the back-end said that it records a graph
 

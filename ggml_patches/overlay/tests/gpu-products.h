@@ -137,6 +137,7 @@ struct pool {
 // Where the nodes of a case find their weights.
 struct walk {
     size_t matrix; // bytes from the first matrix to a second one beside it (gate, up)
+    size_t beside; // matrices of a node: 2 with a gate
     size_t stride; // bytes from one node's weights to the next one's; with experts all nodes share the pool
     size_t read;   // bytes a node reads
     size_t nodes;  // of the graph
@@ -144,9 +145,9 @@ struct walk {
     int64_t experts;
 
     walk(const shape & s, ggml_type type, int columns) {
-        const int64_t rows  = std::max<int64_t>(64, s.n / options.row_divisor);
-        const size_t exact  = ggml_row_size(type, s.k) * (size_t) (rows * s.channels);
-        const size_t beside = s.gated ? 2 : 1;
+        const int64_t rows = std::max<int64_t>(64, s.n / options.row_divisor);
+        const size_t exact = ggml_row_size(type, s.k) * (size_t) (rows * s.channels);
+        beside             = s.gated ? 2 : 1;
         experts = s.experts ? std::clamp<int64_t>((int64_t) (options.pool_bytes / (exact * beside)), 8, 256) : 1;
         matrix  = round_up(exact * (size_t) experts, pool::step(type));
         stride  = s.experts ? 0 : matrix * beside;
@@ -159,7 +160,7 @@ struct walk {
         }
     }
 
-    size_t pool_bytes() const { return std::max(options.pool_bytes, stride * places + matrix * (stride == 0 ? 2 : 0)); }
+    size_t pool_bytes() const { return std::max(options.pool_bytes, stride == 0 ? matrix * beside : stride * places); }
     size_t offset(size_t node) const { return (node % places) * stride; }
 };
 
