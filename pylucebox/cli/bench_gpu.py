@@ -88,17 +88,18 @@ def command(
     lists = [one.records(logs / "list.log") for one in (ours, theirs)]
     selection = Selection(**{**chosen, "kinds": chosen["kinds"] or KINDS})
     contests = gpu_kernels.find_contests(lists[0], lists[1], selection)
+    kernels = {b.name: gpu_kernels.device_code(b.bin_dir) for b in builds}
     gpu: dict[str, str] = {}
 
     def note(c: Comparison) -> None:
-        gpu.update({} if gpu else gpu_kernels.describe_gpu(logs / "nvidia-smi.log"))
+        gpu.update({} if gpu else gpu_kernels.describe_gpu(logs / "nvidia-smi.log"))  # clocks under load
         level = c.levels[1].value
         console.note(f"{c.case}: {c.arm_b} {level:.2f} us, against {c.arm_a} {format_change(c.ratio)}")
 
     with console.bar("bench", unit="run") as bar:
         plan = make_plan(rounds, noise_rounds, warmups)
         found = gpu_kernels.measure(ours, theirs, contests, logs, plan, bar, note)
-    _finish(console, replace(result, comparisons=found, settings=gpu), out, gate, goals)
+    _finish(console, replace(result, comparisons=found, settings={**gpu, **kernels}), out, gate, goals)
 
 
 def _finish(console: Console, result: Result, out: Path | None, gate: float | None, goals: bool) -> None:

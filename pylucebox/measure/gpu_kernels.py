@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pylucebox.core import processes
 from pylucebox.core.errors import GateError, LuceboxError, RequestError
+from pylucebox.core.receipts import sha256_file
 from pylucebox.measure.benchmark import Plan, Progress, interleave
 from pylucebox.measure.compare import Comparison
 from pylucebox.measure.programs import Record, Resident, list_records
@@ -172,6 +173,12 @@ def describe_gpu(errors_path: Path) -> dict[str, str]:
         return {}
     name, driver, sm, memory, celsius = (part.strip() for part in line.split(","))
     return {"device": name, "driver": driver, "clocks": f"SM {sm} and memory {memory} at {celsius} °C"}
+
+
+def device_code(bin_dir: Path) -> str:
+    """Return which GPU library a build has: without a receipt nothing else tells its kernels."""
+    libraries = sorted({p.resolve() for p in bin_dir.glob("libggml-cuda.so*")})
+    return ", ".join(f"{p.name} sha256 {sha256_file(p)[:12]}" for p in libraries) or "no CUDA library"
 
 
 def check_goals(comparisons: Iterable[Comparison]) -> None:

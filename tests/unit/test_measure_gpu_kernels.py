@@ -136,5 +136,12 @@ def test_a_gpu_is_described_where_the_driver_is(tmp_path: Path, monkeypatch: pyt
     }
 
 
+def test_a_build_is_known_by_its_gpu_library(tmp_path: Path) -> None:
+    assert gpu_kernels.device_code(tmp_path) == "no CUDA library"
+    (tmp_path / "libggml-cuda.so.0.1").write_bytes(b"code")
+    (tmp_path / "libggml-cuda.so.0").symlink_to("libggml-cuda.so.0.1")
+    assert gpu_kernels.device_code(tmp_path) == "libggml-cuda.so.0.1 sha256 5694d08a2e53"
+
+
 def test_fixed_types_are_upstream_types() -> None:
     assert set(FIXED) <= set(THEIRS)
