@@ -21,13 +21,27 @@ static __device__ __forceinline__ uint32_t rocmfpx_shared_address(const void * p
     return (uint32_t) __cvta_generic_to_shared(p);
 }
 
-// Barriers of one warp: initialised by one lane, before a __syncwarp.
+// True in one lane of a full warp. The branches it guards cost least when their addresses are equal in all lanes.
+static __device__ __forceinline__ bool rocmfpx_elect() {
+    uint32_t chosen;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "elect.sync _|p, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, p;\n"
+                 "}"
+                 : "=r"(chosen));
+    return chosen != 0;
+}
+
+// Barriers of one warp, before any lane waits on them.
 static __device__ __forceinline__ void rocmfpx_barriers_init(uint32_t barrier, int n) {
-    for (int i = 0; i < n; ++i) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier + 8 * i) : "memory");
+    if (rocmfpx_elect()) {
+        for (int i = 0; i < n; ++i) {
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier + 8 * i) : "memory");
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
 }
 
 // The phase of the barrier ends when `bytes` have arrived.

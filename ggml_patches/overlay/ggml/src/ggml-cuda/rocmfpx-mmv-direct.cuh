@@ -44,11 +44,12 @@ static __device__ __forceinline__ void rocmfpx_mmv_direct_tile(const rocmfpx_mmv
 
 template <ggml_type type, int ncols, int nrows, int kb, bool gated>
 static __device__ __forceinline__ void rocmfpx_mmv_direct(const rocmfpx_mmv_args & a) {
-    using sizes    = rocmfpx_mmv_sizes<type, ncols, nrows, kb, gated>;
-    const int lane = threadIdx.x;
+    using sizes         = rocmfpx_mmv_sizes<type, ncols, nrows, kb, gated>;
+    const int lane      = threadIdx.x;
+    rocmfpx_mmv_plane p = rocmfpx_mmv_locate(a);
     ggml_cuda_pdl_sync();
-    const rocmfpx_mmv_plane p = rocmfpx_mmv_locate(a);
     ggml_cuda_pdl_lc();
+    rocmfpx_mmv_choose(a, p);
     rocmfpx_activations<type> resident[sizes::resident ? kb : 1];
     if constexpr (sizes::resident) {
 #pragma unroll

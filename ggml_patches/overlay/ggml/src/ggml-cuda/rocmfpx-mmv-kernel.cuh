@@ -37,7 +37,7 @@ struct rocmfpx_mmv_args {
     int64_t channel_bytes, sample_bytes;
     int64_t y_column, y_channel, y_sample; // strides in blocks
     int64_t dst_column, dst_channel, dst_sample, shared_dst_column;
-    int channels_y, channel_ratio, sample_ratio; // channels_y with ids, ratios without
+    uint3 channels_y, channel_ratio, sample_ratio; // for fastmodulo and fastdiv
     int64_t ids_stride;
     int tokens;     // z counts tokens, not samples
     int early;      // no kernel of this stream writes the weights: they may be read before its end
@@ -53,27 +53,38 @@ struct rocmfpx_mmv_plane {
     float * dst;
     int64_t dst_column;
     int64_t bias;
+    const int32_t * choice; // where the expert's number is, or NULL
 };
 
+// All that does not depend on the previous kernel: with ids, x and gate are those of expert 0.
 static __device__ __forceinline__ rocmfpx_mmv_plane rocmfpx_mmv_locate(const rocmfpx_mmv_args & a) {
-    const bool shared = a.shared_up != nullptr && blockIdx.y == gridDim.y - 1;
-    const int channel = shared ? 0 : blockIdx.y;
-    const int token   = a.tokens ? blockIdx.z : 0;
-    const int sample  = a.tokens ? 0 : blockIdx.z;
-    const int y       = a.ids ? channel % a.channels_y : channel;
-    int from          = 0; // channel of x
-    if (!shared) {
-        from = a.ids ? a.ids[channel + token * a.ids_stride] : channel / a.channel_ratio;
-    }
+    const bool shared      = a.shared_up != nullptr && blockIdx.y == gridDim.y - 1;
+    const uint32_t channel = shared ? 0 : blockIdx.y;
+    const int token        = a.tokens ? blockIdx.z : 0;
+    const uint32_t sample  = a.tokens ? 0 : blockIdx.z;
+    const uint32_t y       = a.ids ? fastmodulo(channel, a.channels_y) : channel;
+    const uint32_t from    = a.ids ? 0 : fastdiv(channel, a.channel_ratio);
+    const int64_t offset   = from * a.channel_bytes + fastdiv(sample, a.sample_ratio) * a.sample_bytes;
     rocmfpx_mmv_plane p;
-    const int64_t offset = from * a.channel_bytes + sample / a.sample_ratio * a.sample_bytes;
-    p.x                  = (shared ? a.shared_up : a.x) + offset;
-    p.gate               = (shared ? a.shared_gate : a.gate) + offset;
-    p.y                  = (const uint32_t *) (a.y + sample * a.y_sample + y * a.y_channel + token * a.y_column);
-    p.dst_column         = shared ? a.shared_dst_column : a.dst_column;
-    p.dst  = (shared ? a.shared_dst : a.dst) + sample * a.dst_sample + channel * a.dst_channel + token * p.dst_column;
-    p.bias = sample * a.dst_sample + (a.ids ? from : channel) * a.dst_channel;
+    p.x          = (shared ? a.shared_up : a.x) + offset;
+    p.gate       = (shared ? a.shared_gate : a.gate) + offset;
+    p.y          = (const uint32_t *) (a.y + sample * a.y_sample + y * a.y_channel + token * a.y_column);
+    p.dst_column = shared ? a.shared_dst_column : a.dst_column;
+    p.dst        = (shared ? a.shared_dst : a.dst) + sample * a.dst_sample + channel * a.dst_channel;
+    p.dst += token * p.dst_column;
+    p.bias   = sample * a.dst_sample + channel * a.dst_channel;
+    p.choice = a.ids && !shared ? a.ids + channel + token * a.ids_stride : nullptr;
     return p;
+}
+
+// Moves to the chosen expert.
+static __device__ __forceinline__ void rocmfpx_mmv_choose(const rocmfpx_mmv_args & a, rocmfpx_mmv_plane & p) {
+    if (p.choice != nullptr) {
+        const int expert = *p.choice;
+        p.x += expert * a.channel_bytes;
+        p.gate += expert * a.channel_bytes;
+        p.bias = expert * a.dst_channel;
+    }
 }
 
 static __device__ __forceinline__ float rocmfpx_mmv_glu(const rocmfpx_mmv_args & a, float up, float gate) {
@@ -95,11 +106,9 @@ static __device__ __forceinline__ float rocmfpx_mmv_glu(const rocmfpx_mmv_args &
 template <ggml_type type, int ncols, int nrows, int kb, bool gated> struct rocmfpx_mmv_sizes {
     static constexpr int streams     = nrows * (gated ? 2 : 1);
     static constexpr int step_bytes  = 32 * rocmfpx_bytes(type); // of 32 blocks, one a lane
-    static constexpr int whole       = kb > 0 ? kb : 4;
     static constexpr int target      = 5376;
     static constexpr int fitting     = target / (streams * step_bytes);
-    static constexpr int limited     = fitting >= whole ? whole : fitting >= 2 ? 2 : 1;
-    static constexpr int chunk       = limited;
+    static constexpr int chunk       = kb > 0 ? kb : fitting >= 4 ? 4 : fitting >= 2 ? 2 : 1;
     static constexpr int chunk_bytes = chunk * step_bytes;
     static constexpr int stage_bytes = streams * chunk_bytes;
     static constexpr bool resident   = kb > 0 && ncols == 1; // activations in registers

@@ -13,8 +13,9 @@ struct rocmfpx_mmv_shape {
     int stages;
 };
 
-template <ggml_type type, int ncols, int nrows, int kb, bool gated, bool bulk>
-__launch_bounds__(ROCMFPX_MMV_MAX_WARPS * 32, 2) static __global__ void rocmfpx_mmv(const rocmfpx_mmv_args a) {
+template <ggml_type type, int ncols, int nrows, int kb, bool gated, bool bulk, int blocks_per_sm>
+__launch_bounds__(ROCMFPX_MMV_MAX_WARPS * 32, blocks_per_sm) static __global__
+    void rocmfpx_mmv(const rocmfpx_mmv_args a) {
     if constexpr (!bulk) {
         rocmfpx_mmv_direct<type, ncols, nrows, kb, gated>(a);
     } else {
@@ -39,11 +40,11 @@ static size_t rocmfpx_mmv_shared_bytes(rocmfpx_mmv_args & a, const rocmfpx_mmv_s
 }
 
 // False if the device has not enough shared memory.
-template <ggml_type type, int ncols, int nrows, int kb, bool gated, bool bulk>
+template <ggml_type type, int ncols, int nrows, int kb, bool gated, bool bulk, int blocks_per_sm = 2>
 static bool rocmfpx_mmv_launch(rocmfpx_mmv_args a, int channels, int samples, const rocmfpx_mmv_shape & shape,
                                cudaStream_t stream) {
     const auto & device = ggml_cuda_info().devices[ggml_cuda_get_device()];
-    const auto kernel   = rocmfpx_mmv<type, ncols, nrows, kb, gated, bulk>;
+    const auto kernel   = rocmfpx_mmv<type, ncols, nrows, kb, gated, bulk, blocks_per_sm>;
     size_t shared       = 0;
     if constexpr (bulk) {
         shared = rocmfpx_mmv_shared_bytes<type, ncols, nrows, kb, gated>(a, shape);
@@ -85,13 +86,13 @@ static bool rocmfpx_mmv_fixed(const rocmfpx_mmv_product & p, cudaStream_t stream
     if constexpr (!rocmfpx_bulk_compiled) {
         constexpr int some = nrows > 2 ? 2 : nrows;
         return rocmfpx_mmv_launch<type, 1, some, kb, gated, false>(p.args, p.channels, p.samples, {1, 32, 0}, stream);
-    } else if (p.bulk) {
-        const rocmfpx_mmv_shape shape{4, 4, 2};
+    } else if (p.bulk && p.args.row_bytes == kb * 32 * rocmfpx_bytes(type)) {
+        const rocmfpx_mmv_shape shape{8, 2, 2};
         const int nsm       = ggml_cuda_info().devices[ggml_cuda_get_device()].nsm;
         const int64_t rows  = (int64_t) p.args.rows * p.channels * p.samples;
         const int64_t warps = (int64_t) nsm * shape.blocks_per_sm * shape.warps;
         if (nrows > 1 && rows < nrows * warps) {
-            return rocmfpx_mmv_launch<type, 1, 1, kb, gated, true>(p.args, p.channels, p.samples, {4, 4, 3}, stream);
+            return rocmfpx_mmv_launch<type, 1, 1, kb, gated, true>(p.args, p.channels, p.samples, shape, stream);
         }
         return rocmfpx_mmv_launch<type, 1, nrows, kb, gated, true>(p.args, p.channels, p.samples, shape, stream);
     }

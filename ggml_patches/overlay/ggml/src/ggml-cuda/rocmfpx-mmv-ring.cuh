@@ -9,44 +9,70 @@
 
 #ifdef ROCMFPX_BULK_AVAILABLE
 
-// The ring of a warp: what it copies next and what it waits for next.
-template <typename sizes, int nrows> struct rocmfpx_mmv_ring {
+// The ring of a warp: what it copies next and what it waits for next. Equal in all lanes.
+template <typename sizes, int nrows, int kb> struct rocmfpx_mmv_ring {
+    static constexpr bool gated = sizes::streams != nrows;
     uint32_t barrier; // of stage 0, the others behind it
     uint32_t data;    // shared address of stage 0
     int stages, stage;
     uint32_t phase;
-    int tile, tiles, step, chunk, chunks;
+    const char * x; // first row of the next tile
+    const char * gate;
+    int rows_left; // from there to the end
+    int step_rows;
+    int chunk, chunks;
+
+    __device__ __forceinline__ void start(const rocmfpx_mmv_args & a, const rocmfpx_mmv_plane & p, int row0) {
+        x    = p.x + row0 * a.row_bytes;
+        gate = p.gate + row0 * a.row_bytes;
+        for (int i = 0; i < stages; ++i) {
+            issue(a, i);
+        }
+    }
 
     // Starts the copy of the next chunk into a stage that no lane reads.
-    __device__ __forceinline__ void issue(const rocmfpx_mmv_args & a, const char * x, const char * gate, int to,
-                                          int lane) {
-        if (tile >= tiles) {
+    __device__ __forceinline__ void issue(const rocmfpx_mmv_args & a, int to) {
+        if (rows_left <= 0) {
             return;
         }
-        const int present    = min(nrows, a.rows - tile * nrows);
-        const int64_t offset = (int64_t) chunk * sizes::chunk_bytes;
-        const uint32_t bytes = (uint32_t) min((int64_t) sizes::chunk_bytes, a.row_bytes - offset);
-        const uint32_t full  = barrier + 8 * to;
-        if (lane == 0) {
-            rocmfpx_barrier_expect(full, bytes * present * (sizes::streams / nrows));
+        const int present   = min(nrows, rows_left);
+        const uint32_t full = barrier + 8 * to;
+        const uint32_t into = data + to * sizes::stage_bytes;
+        if constexpr (kb > 0) { // whole rows, one behind the other
+            if (rocmfpx_elect()) {
+                const uint32_t bytes = present * sizes::chunk_bytes;
+                rocmfpx_barrier_expect(full, gated ? 2 * bytes : bytes);
+                rocmfpx_bulk_copy(into, x, bytes, full);
+                if constexpr (gated) {
+                    rocmfpx_bulk_copy(into + nrows * sizes::chunk_bytes, gate, bytes, full);
+                }
+            }
+        } else if (rocmfpx_elect()) {
+            const int64_t offset = (int64_t) chunk * sizes::chunk_bytes;
+            const uint32_t bytes = (uint32_t) min((int64_t) sizes::chunk_bytes, a.row_bytes - offset);
+            rocmfpx_barrier_expect(full, bytes * present * (gated ? 2 : 1));
+#pragma unroll
+            for (int r = 0; r < sizes::streams; ++r) {
+                if (r % nrows < present) {
+                    const char * from = (r < nrows ? x : gate) + r % nrows * a.row_bytes + offset;
+                    rocmfpx_bulk_copy(into + r * sizes::chunk_bytes, from, bytes, full);
+                }
+            }
         }
-        __syncwarp();
-        if (lane < sizes::streams && lane % nrows < present) {
-            const char * from = (lane < nrows ? x : gate) + (tile * nrows + lane % nrows) * a.row_bytes + offset;
-            rocmfpx_bulk_copy(data + to * sizes::stage_bytes + lane * sizes::chunk_bytes, from, bytes, full);
-        }
-        if (++chunk == chunks) {
+        if (kb > 0 || ++chunk == chunks) {
             chunk = 0;
-            tile += step;
+            x += step_rows * a.row_bytes;
+            gate += step_rows * a.row_bytes;
+            rows_left -= step_rows;
         }
     }
 
     __device__ __forceinline__ void wait() const { rocmfpx_barrier_wait(barrier + 8 * stage, phase); }
 
     // All lanes have read the stage: fills it again and moves on.
-    __device__ __forceinline__ void refill(const rocmfpx_mmv_args & a, const char * x, const char * gate, int lane) {
+    __device__ __forceinline__ void refill(const rocmfpx_mmv_args & a) {
         __syncwarp();
-        issue(a, x, gate, stage, lane);
+        issue(a, stage);
         if (++stage == stages) {
             stage = 0;
             phase ^= 1;
@@ -104,45 +130,64 @@ static __device__ __forceinline__ rocmfpx_activations<type> rocmfpx_mmv_arranged
     return out;
 }
 
+// Adds one stage. first: offset of the lane's block in 32; block: its number in the row.
+template <ggml_type type, int ncols, typename sizes>
+static __device__ __forceinline__ void rocmfpx_mmv_bulk_stage(const char * stage, uint32_t first, int block, int blocks,
+                                                              const rocmfpx_activations<type> * resident,
+                                                              const uint32_t * y, const int2 * start,
+                                                              float (&acc)[ncols][sizes::streams]) {
+    const uint32_t * from = (const uint32_t *) (stage + (first & ~3u));
+#pragma unroll
+    for (int j = 0; j < sizes::chunk; ++j) {
+        const auto load = [&](int r, uint32_t * w) {
+            const int at = (r * sizes::chunk_bytes + j * sizes::step_bytes) / 4;
+            rocmfpx_mmv_load_aligned<type>(from + at, 8 * (first & 3), w);
+        };
+        if constexpr (sizes::resident) {
+            rocmfpx_mmv_step<type, ncols, sizes::streams>(load, [&](int) { return resident[j]; }, acc);
+        } else if (block + 32 * j < blocks) {
+            const auto activations = [&](int c) {
+                const int at = c * blocks + block + 32 * j;
+                return rocmfpx_mmv_arranged<type>(y + 9 * at, start + at);
+            };
+            rocmfpx_mmv_step<type, ncols, sizes::streams>(load, activations, acc);
+        }
+    }
+}
+
 template <ggml_type type, int ncols, int nrows, int kb, bool gated>
 static __device__ __forceinline__ void rocmfpx_mmv_bulk(const rocmfpx_mmv_args & a) {
     using sizes           = rocmfpx_mmv_sizes<type, ncols, nrows, kb, gated>;
     constexpr int streams = sizes::streams;
-    constexpr int unroll  = kb > 0 ? kb / sizes::chunk : 1;
     extern __shared__ __align__(128) char rocmfpx_mmv_shared[];
     char * shared      = rocmfpx_mmv_shared;
     const int lane     = threadIdx.x;
-    const int warp     = threadIdx.y;
+    const int warp     = __shfl_sync(0xffffffff, threadIdx.y, 0); // tells the compiler that lanes agree
     uint32_t * y       = (uint32_t *) (shared + 8 * ROCMFPX_MMV_MAX_WARPS * a.stages);
     int2 * start       = (int2 *) (y + ncols * a.blocks * 9);
     const char * rings = shared + a.stage_base + warp * a.stages * sizes::stage_bytes;
+    int row            = (blockIdx.x * blockDim.y + warp) * nrows;
 
-    rocmfpx_mmv_ring<sizes, nrows> ring;
-    ring.barrier = rocmfpx_shared_address(shared) + 8 * warp * a.stages;
-    ring.data    = rocmfpx_shared_address(rings);
-    ring.stages  = a.stages;
-    ring.stage   = 0;
-    ring.phase   = 0;
-    ring.tile    = blockIdx.x * blockDim.y + warp;
-    ring.tiles   = (a.rows + nrows - 1) / nrows;
-    ring.step    = gridDim.x * blockDim.y;
-    ring.chunk   = 0;
-    ring.chunks  = kb > 0 ? unroll : (a.blocks + 32 * sizes::chunk - 1) / (32 * sizes::chunk);
-    if (lane == 0) {
-        rocmfpx_barriers_init(ring.barrier, a.stages);
-    }
-    __syncwarp();
+    rocmfpx_mmv_ring<sizes, nrows, kb> ring;
+    ring.barrier   = rocmfpx_shared_address(shared) + 8 * warp * a.stages;
+    ring.data      = rocmfpx_shared_address(rings);
+    ring.stages    = a.stages;
+    ring.stage     = 0;
+    ring.phase     = 0;
+    ring.rows_left = a.rows - row;
+    ring.step_rows = gridDim.x * blockDim.y * nrows;
+    ring.chunk     = 0;
+    ring.chunks    = kb > 0 ? 1 : (a.blocks + 32 * sizes::chunk - 1) / (32 * sizes::chunk);
+    rocmfpx_barriers_init(ring.barrier, a.stages);
 
-    if (!a.early) {
-        ggml_cuda_pdl_sync();
-    }
-    const rocmfpx_mmv_plane p = rocmfpx_mmv_locate(a);
-    int tile                  = ring.tile;
-    for (int i = 0; i < a.stages; ++i) {
-        ring.issue(a, p.x, p.gate, i, lane);
-    }
+    rocmfpx_mmv_plane p = rocmfpx_mmv_locate(a);
     if (a.early) {
+        ring.start(a, p, row);
         ggml_cuda_pdl_sync();
+    } else {
+        ggml_cuda_pdl_sync();
+        rocmfpx_mmv_choose(a, p);
+        ring.start(a, p, row);
     }
     ggml_cuda_pdl_lc();
     rocmfpx_mmv_stage_activations<ncols>(a, p, y);
@@ -159,33 +204,16 @@ static __device__ __forceinline__ void rocmfpx_mmv_bulk(const rocmfpx_mmv_args &
     }
 
     const uint32_t first = lane * rocmfpx_bytes(type);
-    for (; tile < ring.tiles; tile += ring.step) {
+    for (; row < a.rows; row += ring.step_rows) {
         float acc[ncols][streams] = {};
-#pragma unroll unroll
-        for (int chunk = 0; chunk < (kb > 0 ? unroll : ring.chunks); ++chunk) {
+        for (int chunk = 0; chunk < ring.chunks; ++chunk) {
             ring.wait();
-            const uint32_t * stage = (const uint32_t *) (rings + ring.stage * sizes::stage_bytes + (first & ~3u));
-#pragma unroll
-            for (int j = 0; j < sizes::chunk; ++j) {
-                const int block = 32 * (chunk * sizes::chunk + j) + lane;
-                const auto load = [&](int r, uint32_t * w) {
-                    const int at = (r * sizes::chunk_bytes + j * sizes::step_bytes) / 4;
-                    rocmfpx_mmv_load_aligned<type>(stage + at, 8 * (first & 3), w);
-                };
-                if constexpr (sizes::resident) {
-                    const auto from = [&](int) { return resident[chunk * sizes::chunk + j]; };
-                    rocmfpx_mmv_step<type, ncols, streams>(load, from, acc);
-                } else if (kb > 0 || block < a.blocks) {
-                    const auto from = [&](int c) {
-                        const int at = c * a.blocks + block;
-                        return rocmfpx_mmv_arranged<type>(y + 9 * at, start + at);
-                    };
-                    rocmfpx_mmv_step<type, ncols, streams>(load, from, acc);
-                }
-            }
-            ring.refill(a, p.x, p.gate, lane);
+            const char * stage = rings + ring.stage * sizes::stage_bytes;
+            rocmfpx_mmv_bulk_stage<type, ncols, sizes>(stage, first, 32 * sizes::chunk * chunk + lane, a.blocks,
+                                                       resident, y, start, acc);
+            ring.refill(a);
         }
-        rocmfpx_mmv_finish<ncols, nrows, gated>(a, p, acc, tile * nrows, lane);
+        rocmfpx_mmv_finish<ncols, nrows, gated>(a, p, acc, row, lane);
     }
 }
 

@@ -90,9 +90,9 @@ static rocmfpx_mmv_product rocmfpx_mmv_describe(const ggml_tensor * src0, const 
     a.dst_column         = ids ? d2 : d1;
     a.dst_channel        = ids ? d1 : d2;
     a.dst_sample         = dst->nb[3] / sizeof(float);
-    a.channels_y         = (int) src1->ne[1];
-    a.channel_ratio      = ids ? 1 : (int) (dst->ne[2] / src0->ne[2]);
-    a.sample_ratio       = (int) (dst->ne[3] / src0->ne[3]);
+    a.channels_y         = init_fastdiv_values(src1->ne[1]);
+    a.channel_ratio      = init_fastdiv_values(ids ? 1 : dst->ne[2] / src0->ne[2]);
+    a.sample_ratio       = init_fastdiv_values(dst->ne[3] / src0->ne[3]);
     a.ids_stride         = ids ? ids->nb[1] / sizeof(int32_t) : 0;
     a.tokens             = ids != nullptr;
     p.columns            = ids ? 1 : (int) dst->ne[1];

@@ -110,7 +110,13 @@ ROCMFPX_BOTH uint32_t rocmfpx_funnel(uint32_t low, uint32_t high, uint32_t bits)
 
 // Bits of a where mask is 1, of b elsewhere: one instruction on either machine.
 ROCMFPX_BOTH uint32_t rocmfpx_select(uint32_t mask, uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && !defined(GGML_USE_MUSA)
+    uint32_t out; // the compiler would fold the mask into two constants and two instructions
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(out) : "r"(mask), "r"(a), "r"(b));
+    return out;
+#else
     return (a & mask) | (b & ~mask);
+#endif
 }
 
 ROCMFPX_BOTH int rocmfpx_dp4a(uint32_t a, uint32_t b, int sum) {
