@@ -77,9 +77,13 @@ bool lucebox_refuses_fit(const char * path_model, const llama_model_params & bef
     return fitted.n_gpu_layers <= layers_of(path_model, fitted.load_mtp);
 }
 
-void lucebox_check_weight(const ggml_tensor * weight, ggml_op op, ggml_backend_dev_t device,
+void lucebox_check_weight(const ggml_tensor * weight, ggml_op op,
+                          const std::pair<ggml_backend_dev_t, ggml_backend_buffer_type_t> & wanted,
                           ggml_backend_buffer_type_t chosen) {
-    if (!required || !is_gpu(device) ||
+    ggml_backend_dev_t device = wanted.first;
+    // weights for the CPU are tried in the pinned memory of a GPU first, under that GPU's name
+    const bool for_cpu = !is_gpu(device) || wanted.second == ggml_backend_dev_host_buffer_type(device);
+    if (!required || for_cpu ||
         (!ggml_backend_buft_is_host(chosen) && ggml_backend_buft_get_device(chosen) == device)) {
         return;
     }

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 // Put the rule in force or lift it, for every model and context of this process made later. Not in force at start, so
 // programs that never call this see upstream's behaviour.
@@ -26,9 +27,10 @@ LLAMA_API std::string lucebox_absent_gpu();
 LLAMA_API bool lucebox_refuses_fit(const char * path_model, const llama_model_params & before,
                                    const llama_model_params & fitted);
 
-// Check where the loader puts a weight that it wanted on device. chosen: buffer type it takes.
-// Throws std::runtime_error if that is the CPU's memory and the rule is in force.
-void lucebox_check_weight(const ggml_tensor * weight, ggml_op op, ggml_backend_dev_t device,
+// Check where the loader puts a weight. wanted: device and memory that it tries first; chosen: the memory it takes.
+// Throws std::runtime_error if a GPU's memory was wanted, the CPU's is taken and the rule is in force.
+void lucebox_check_weight(const ggml_tensor * weight, ggml_op op,
+                          const std::pair<ggml_backend_dev_t, ggml_backend_buffer_type_t> & wanted,
                           ggml_backend_buffer_type_t chosen);
 
 // Check where sched runs the nodes of a graph that it has split. device_of_layer: the device a layer is given to;

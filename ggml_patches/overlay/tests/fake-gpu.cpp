@@ -16,6 +16,7 @@ struct fake_gpu {
     ggml_backend_reg reg;
     ggml_backend_device device;
     ggml_backend_buffer_type buft;
+    ggml_backend_buffer_type pinned; // memory of the host that the device reads fast
 };
 
 fake_gpu & of(ggml_backend_dev_t dev) {
@@ -56,9 +57,10 @@ void fill_device(fake_gpu & gpu) {
         props->description = "stand-in for a GPU";
         props->type        = GGML_BACKEND_DEVICE_TYPE_GPU;
     };
-    iface.init_backend    = init_backend;
-    iface.get_buffer_type = [](ggml_backend_dev_t dev) { return &of(dev).buft; };
-    iface.supports_op     = [](ggml_backend_dev_t, const ggml_tensor * op) { return fake_gpu_supports(op); };
+    iface.init_backend         = init_backend;
+    iface.get_buffer_type      = [](ggml_backend_dev_t dev) { return &of(dev).buft; };
+    iface.get_host_buffer_type = [](ggml_backend_dev_t dev) { return &of(dev).pinned; };
+    iface.supports_op          = [](ggml_backend_dev_t, const ggml_tensor * op) { return fake_gpu_supports(op); };
     iface.supports_buft = [](ggml_backend_dev_t dev, ggml_backend_buffer_type_t buft) { return buft == &of(dev).buft; };
     gpu.device.reg      = &gpu.reg;
     gpu.device.context  = &gpu;
@@ -67,7 +69,8 @@ void fill_device(fake_gpu & gpu) {
 } // namespace
 
 void fake_gpu_register(const char * name, bool with_device) {
-    auto * gpu = new fake_gpu{name, std::string(name) + "0", with_device, {}, {}, {}}; // lives as long as the registry
+    auto * gpu =
+        new fake_gpu{name, std::string(name) + "0", with_device, {}, {}, {}, {}}; // lives as long as the registry
     fill_device(*gpu);
 
     gpu->buft.iface.get_name     = [](ggml_backend_buffer_type_t buft) { return of(buft->device).device_name.c_str(); };
@@ -77,6 +80,10 @@ void fake_gpu_register(const char * name, bool with_device) {
     };
     gpu->buft.iface.is_host = [](ggml_backend_buffer_type_t) { return false; };
     gpu->buft.device        = &gpu->device;
+
+    gpu->pinned                = gpu->buft;
+    gpu->pinned.iface.get_name = [](ggml_backend_buffer_type_t) { return "pinned"; };
+    gpu->pinned.iface.is_host  = [](ggml_backend_buffer_type_t) { return true; };
 
     gpu->reg.api_version            = GGML_BACKEND_API_VERSION;
     gpu->reg.context                = gpu;
