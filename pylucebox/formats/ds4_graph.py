@@ -77,24 +77,24 @@ class Ds4Graph:
 
     def __init__(self, model: ModelInfo, batch: Batch) -> None:
         self.batch, self.graph = batch, Graph()
-        self.E = model.hidden_size
-        self.streams_in_state = int(model.number("hyper_connection.count"))
+        self.E = model.count("embedding_length")
+        self.streams_in_state = model.count("hyper_connection.count")
         self.heads, self.D = (
-            int(model.number("attention.head_count")),
-            int(model.number("attention.key_length")),
+            model.count("attention.head_count"),
+            model.count("attention.key_length"),
         )
-        self.q_rank = int(model.number("attention.q_lora_rank"))
-        self.o_rank = int(model.number("attention.output_lora_rank"))
-        self.groups = int(model.number("attention.output_group_count"))
-        self.experts, self.used = int(model.number("expert_count")), int(model.number("expert_used_count"))
-        self.F = int(model.number("expert_feed_forward_length"))
-        self.shared = int(model.number("expert_shared_count", 1)) * self.F
-        self.index_heads = int(model.number("attention.indexer.head_count"))
-        self.index_head = int(model.number("attention.indexer.key_length"))
-        self.top_k = int(model.number("attention.indexer.top_k"))
-        self.hash_layers = int(model.number("hash_layer_count", 0))
-        self.vocab = model.vocab_size
-        self.ratios = list(model.number("attention.compress_ratios"))[: model.layers]
+        self.q_rank = model.count("attention.q_lora_rank")
+        self.o_rank = model.count("attention.output_lora_rank")
+        self.groups = model.count("attention.output_group_count")
+        self.experts, self.used = model.count("expert_count"), model.count("expert_used_count")
+        self.F = model.count("expert_feed_forward_length")
+        self.shared = model.count("expert_shared_count", 1) * self.F
+        self.index_heads = model.count("attention.indexer.head_count")
+        self.index_head = model.count("attention.indexer.key_length")
+        self.top_k = model.count("attention.indexer.top_k")
+        self.hash_layers = model.count("hash_layer_count", 0, least=0)
+        self.vocab = model.vocabulary
+        self.ratios = model.counts("attention.compress_ratios")
         self.T = batch.tokens
         self._inputs()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pylucebox.core.errors import RequestError
 from pylucebox.formats.gguf_reader import GgufHeader, read_header
-from pylucebox.formats.model_keys import check_keys
+from pylucebox.formats.model_keys import REMEDY, SHOWN, check_keys
 from pylucebox.formats.rocmfpx_dialect import examine_file
 
 TARGET_ARCHITECTURE = "deepseek4"
@@ -76,10 +76,40 @@ class ModelInfo:
         """Return the value of `<architecture>.<key>`. Raises RequestError without a value or default."""
         value = self.keys.get(f"{self.architecture}.{key}", default)
         if value is None:
-            raise RequestError(
-                f"{self.path}: key {self.architecture}.{key} is missing", hint="convert the model again"
-            )
+            raise self._refuse(key, "is missing")
         return value
+
+    def count(self, key: str, default: int | None = None, *, least: int = 1) -> int:
+        """Return a whole number of the model; of a list with one a layer, the largest.
+
+        Raises RequestError naming file and key when there is neither value nor default, or no such number.
+        """
+        value = self.number(key, default)
+        return (
+            max(self.counts(key, least=least)) if isinstance(value, tuple) else self._whole(key, value, least)
+        )
+
+    def counts(self, key: str, *, least: int = 0) -> tuple[int, ...]:
+        """Return a list of whole numbers, one a layer. Raises RequestError naming file and key."""
+        values, layers = self.number(key), self._whole("block_count", self.number("block_count"), 1)
+        if not isinstance(values, tuple):
+            raise self._refuse(key, f"is no list: {_shown(values)}")
+        if len(values) < layers:
+            raise self._refuse(key, f"has {len(values)} values for {layers} layers")
+        return tuple(self._whole(key, value, least) for value in values[:layers])
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens, from the tokenizer or a key. Raises RequestError when the file has neither."""
+        return self.vocab_size or self.count("vocab_size")
+
+    def _whole(self, key: str, value: Any, least: int) -> int:
+        if type(value) is not int or value < least:
+            raise self._refuse(key, f"is no whole number from {least}: {_shown(value)}")
+        return value
+
+    def _refuse(self, key: str, what: str) -> RequestError:
+        return RequestError(f"{self.path}: key {self.architecture}.{key} {what}", hint=REMEDY)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the facts as plain values for JSON."""
@@ -168,6 +198,11 @@ def _types(header: GgufHeader) -> Mapping[str, TypeShare]:
         count[tensor.type.name] += 1
         size[tensor.type.name] += tensor.size_bytes
     return MappingProxyType({n: TypeShare(count[n], size[n]) for n in sorted(count, key=lambda n: -size[n])})
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
 
 
 def _values(shape: tuple[int, ...]) -> int:

@@ -12,7 +12,8 @@ from pylucebox.core.errors import RequestError
 from pylucebox.formats.ds4_graph import Batch, Ds4Graph
 from pylucebox.formats.gguf_types import TYPES, align
 from pylucebox.formats.graph_memory import buffer_bytes
-from pylucebox.formats.inspect import ModelInfo
+from pylucebox.formats.inspect import TARGET_ARCHITECTURE, ModelInfo
+from pylucebox.formats.model_keys import SHOWN
 
 CELL_PADDING = 256
 CSA_RATIO, HCA_RATIO = 4, 128
@@ -67,7 +68,9 @@ def predict(
     """
     if not model.is_target:
         raise RequestError(
-            f"{model.path}: architecture {model.architecture} cannot be planned", hint="give a target"
+            f"{model.path}: key general.architecture is {model.architecture[:SHOWN]}, only "
+            f"{TARGET_ARCHITECTURE} can be planned",
+            hint="give a DeepSeek-V4 target, as `lucebox convert` makes it",
         )
     total = align(context_tokens, CELL_PADDING)
     cells = total if unified else align(max(1, total // parallel), CELL_PADDING)
@@ -92,10 +95,10 @@ def predict(
     return MemoryPlan(
         context_tokens=cells,
         weights_bytes=model.tensor_bytes,
-        window_cache_bytes=parallel * model.layers * window,
+        window_cache_bytes=parallel * model.count("block_count") * window,
         compressed_cache_bytes=parallel * _compressed_bytes(model, cells, kv_type),
         compressor_state_bytes=planes * _state_bytes(model),
-        output_bytes=planes * model.vocab_size * F32_BYTES,
+        output_bytes=planes * model.vocabulary * F32_BYTES,
         drafter_weights_bytes=drafter.tensor_bytes if drafter else 0,
         drafter_cache_bytes=_drafter_cache(drafter, drafter_cells, parallel, drafter_kv_type, unified),
         compute_bytes=buffer_bytes(Ds4Graph(model, batch).build()),
@@ -107,16 +110,22 @@ def predict(
 
 def _ratios(model: ModelInfo) -> tuple[int, int]:
     """Return how many layers compress by 4 and by 128."""
-    ratios = list(model.number("attention.compress_ratios"))[: model.layers]
+    ratios = model.counts("attention.compress_ratios")
     return ratios.count(CSA_RATIO), ratios.count(HCA_RATIO)
 
 
 def _row_bytes(model: ModelInfo, key: str, kv_type: str) -> int:
-    return TYPES[kv_type].row_bytes(int(model.number(key)))
+    values = model.count(key)
+    try:
+        return TYPES[kv_type].row_bytes(values)
+    except ValueError as odd:
+        raise RequestError(
+            f"{model.path}: key {model.architecture}.{key}: {odd}", hint="take a cache of another type: F16"
+        ) from odd
 
 
 def _window_cells(model: ModelInfo, cells: int, ubatch: int) -> int:
-    return align(min(cells, int(model.number("attention.sliding_window")) + ubatch), CELL_PADDING)
+    return align(min(cells, model.count("attention.sliding_window") + ubatch), CELL_PADDING)
 
 
 def _compressed_cells(cells: int, ratio: int) -> int:
@@ -137,8 +146,8 @@ def _state_bytes(model: ModelInfo) -> int:
     """Key and score rows of one sequence: 8 rows of double width for ratio 4, 128 rows for ratio 128."""
     csa, hca = _ratios(model)
     key, indexer = (
-        int(model.number("attention.key_length")),
-        int(model.number("attention.indexer.key_length")),
+        model.count("attention.key_length"),
+        model.count("attention.indexer.key_length"),
     )
     return 2 * F32_BYTES * (csa * 2 * CSA_RATIO * 2 * (key + indexer) + hca * HCA_RATIO * key)
 
@@ -147,7 +156,7 @@ def _drafter_cells(drafter: ModelInfo | None, cells: int, ubatch: int, sequences
     """Return the cells of a drafter's cache; sequences that share a context share the window's cache too."""
     if drafter is None:
         return 0
-    window = sequences * int(drafter.number("attention.sliding_window")) + ubatch
+    window = sequences * drafter.count("attention.sliding_window") + ubatch
     return align(min(cells, window), CELL_PADDING)
 
 
@@ -155,7 +164,7 @@ def _drafter_cache(drafter: ModelInfo | None, cells: int, parallel: int, kv_type
     if drafter is None:
         return 0
     row = _row_bytes(drafter, "attention.key_length", kv_type)
-    return (1 if unified else parallel) * 2 * drafter.layers * cells * row
+    return (1 if unified else parallel) * 2 * drafter.count("block_count") * cells * row
 
 
 def _drafter_compute(drafter: ModelInfo, tokens: int, cells: int, flash_attention: bool) -> int:
@@ -164,13 +173,13 @@ def _drafter_compute(drafter: ModelInfo, tokens: int, cells: int, flash_attentio
     Logits with their candidates, hyper-connection streams, attention, experts, plain attention.
     Where logits are the largest, 4.6 % too high for a model of the published sizes; else equal in those seen.
     """
-    e, heads = drafter.hidden_size, int(drafter.number("attention.head_count"))
-    streams = int(drafter.number("hyper_connection.count")) * e
-    query = heads * int(drafter.number("attention.key_length"))
-    experts = int(drafter.number("expert_used_count")) * int(drafter.number("expert_feed_forward_length"))
+    e, heads = drafter.count("embedding_length"), drafter.count("attention.head_count")
+    streams = drafter.count("hyper_connection.count") * e
+    query = heads * drafter.count("attention.key_length")
+    experts = drafter.count("expert_used_count") * drafter.count("expert_feed_forward_length")
     mask = cells // 2  # of F16, as floats
     values = max(
-        2 * drafter.vocab_size + -(-drafter.vocab_size // tokens) + 5 * e,
+        2 * drafter.vocabulary + -(-drafter.vocabulary // tokens) + 5 * e,
         3 * streams + 2 * e + 4 + mask,
         2 * query + streams + 4 * e + 28 + mask,
         3 * experts + 2 * streams + 2 * e + 132 + mask,

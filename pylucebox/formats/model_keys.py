@@ -1,4 +1,4 @@
-"""Checks of the metadata that our code and the server read, so that no later step meets a value it cannot use.
+"""Checks of the metadata that our code and the server read: no later step meets a value it cannot use.
 
 The limits are those of the server's loader: far above any published model, low enough that no product of two
 wraps and nothing is allocated without end.

@@ -1,6 +1,7 @@
 """Memory predictions against what the server printed for the embedded model."""
 
-from pathlib import Path
+import re
+from dataclasses import replace
 
 import pytest
 from synthetic_checkpoint import TINY_MODEL
@@ -77,13 +78,76 @@ def test_small_contexts_are_padded(pair: tuple[ModelInfo, ModelInfo]) -> None:
 
 
 def test_a_drafter_cannot_be_served_alone(pair: tuple[ModelInfo, ModelInfo]) -> None:
-    with pytest.raises(RequestError, match="architecture dflash cannot be planned"):
+    with pytest.raises(RequestError, match=r"key general.architecture is dflash, only deepseek4"):
         predict(pair[1], context_tokens=2048)
 
 
-def test_the_plan_names_a_missing_key(pair: tuple[ModelInfo, ModelInfo], tmp_path: Path) -> None:
-    from dataclasses import replace
+PLANNED = [
+    "block_count",
+    "embedding_length",
+    "expert_count",
+    "expert_used_count",
+    "expert_feed_forward_length",
+    "attention.sliding_window",
+    "attention.head_count",
+    "attention.key_length",
+    "attention.compress_ratios",
+    "attention.q_lora_rank",
+    "attention.output_lora_rank",
+    "attention.output_group_count",
+    "attention.indexer.head_count",
+    "attention.indexer.key_length",
+    "attention.indexer.top_k",
+    "hyper_connection.count",
+]
+OF_THE_DRAFTER = [
+    "block_count",
+    "embedding_length",
+    "expert_used_count",
+    "expert_feed_forward_length",
+    "attention.sliding_window",
+    "attention.head_count",
+    "attention.key_length",
+    "hyper_connection.count",
+]
+UNUSABLE = (None, "4", (), (1, 2), 0, -1, 0.5, True)
 
-    keys = {k: v for k, v in pair[0].keys.items() if k != "deepseek4.attention.sliding_window"}
-    with pytest.raises(RequestError, match=r"key deepseek4.attention.sliding_window is missing"):
-        predict(replace(pair[0], keys=keys), context_tokens=2048)
+
+def changed(model: ModelInfo, key: str, value: object) -> ModelInfo:
+    """The model with one key of another value, or none, as a reader without checks would give it."""
+    name = f"{model.architecture}.{key}"
+    keys = {k: v for k, v in model.keys.items() if k != name}
+    return replace(model, keys=keys if value is None else {**keys, name: value})
+
+
+@pytest.mark.parametrize("key", PLANNED)
+def test_the_plan_names_every_key_it_cannot_use(pair: tuple[ModelInfo, ModelInfo], key: str) -> None:
+    for value in UNUSABLE:
+        with pytest.raises(RequestError, match=re.escape(f"key deepseek4.{key} ")) as refused:
+            predict(changed(pair[0], key, value), context_tokens=2048)
+        assert refused.value.hint and refused.value.message.startswith(f"{pair[0].path}: "), value
+
+
+@pytest.mark.parametrize("key", OF_THE_DRAFTER)
+def test_the_plan_names_every_key_of_a_drafter(pair: tuple[ModelInfo, ModelInfo], key: str) -> None:
+    for value in UNUSABLE:
+        with pytest.raises(RequestError, match=re.escape(f"key dflash.{key} ")):
+            predict(pair[0], changed(pair[1], key, value), context_tokens=2048)
+
+
+def test_a_vocabulary_is_needed(pair: tuple[ModelInfo, ModelInfo]) -> None:
+    with pytest.raises(RequestError, match=r"key deepseek4.vocab_size is missing"):
+        predict(replace(changed(pair[0], "vocab_size", None), vocab_size=0), context_tokens=2048)
+
+
+def test_lists_by_layer_plan_for_the_largest(pair: tuple[ModelInfo, ModelInfo]) -> None:
+    target = pair[0]
+    used = target.count("expert_used_count")
+    listed = changed(target, "expert_used_count", (1, *[used] * (target.layers - 1)))
+    assert predict(listed, context_tokens=2048) == predict(target, context_tokens=2048)
+
+
+def test_rows_that_a_cache_type_cannot_hold(pair: tuple[ModelInfo, ModelInfo]) -> None:
+    odd = changed(pair[0], "attention.key_length", 24)
+    with pytest.raises(RequestError, match=r"key deepseek4.attention.key_length: 24 columns"):
+        predict(odd, context_tokens=2048, kv_type="Q8_0")
