@@ -33,7 +33,7 @@ SIZES = {i: (t.block_values, t.block_bytes) for i, t in TYPES_BY_ID.items()}
 # that it does not fit, a size by the offset that follows it, parts of a tokenizer by their own names.
 LOADER_SAYS = {
     "products that wrap": ("has offset",),
-    "model keys": ("wrong shape", "MoE scoring", "not found"),
+    "model keys": ("wrong shape", "not found"),
     "tokenizer and other keys": ("wrong shape", "tokenizer", "toktypes", "scores", "split.no"),
 }
 NAN, INFINITE = math.nan, math.inf

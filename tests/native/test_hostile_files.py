@@ -92,6 +92,10 @@ KEYS: Cases = {
         "key tokenizer.ggml.tokens has a token twice",
     ),
     "a vocabulary without end": (without_vocabulary, "more than any vocabulary has"),
+    "an architecture without end": (
+        lambda f: f.with_key("general.architecture", g.string("x" * 10_000)),
+        "in key general.architecture: '" + "x" * 60 + "'",
+    ),
 }
 MODEL: Cases = {
     "no groups": (
@@ -105,6 +109,14 @@ MODEL: Cases = {
     "iterations without end": (
         lambda f: f.with_key(P + "hyper_connection.sinkhorn_iterations", g.scalar(g.U32, 2**31)),
         value_of("hyper_connection.sinkhorn_iterations"),
+    ),
+    "fewer ratios than layers": (
+        lambda f: f.with_key(P + "attention.compress_ratios", g.array(g.U32, [4])),
+        f"key {P}attention.compress_ratios is shorter than block_count",
+    ),
+    "another scoring of experts": (
+        lambda f: f.with_key(P + "expert_gating_func", g.scalar(g.U32, 1)),
+        f"key {P}expert_gating_func is not",
     ),
     "a norm in F16": (
         lambda f: f.with_tensor(NORM, type_id=1, data=bytes(128)),
