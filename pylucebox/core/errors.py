@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-
 MAX_MESSAGE = 2000  # characters; names and values from files may be of any length
 
 
