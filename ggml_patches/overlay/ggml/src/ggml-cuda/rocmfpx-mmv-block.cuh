@@ -17,17 +17,20 @@ template <ggml_type type> struct rocmfpx_activations {
 };
 
 // Scales over 2^7 of a block from the word with its scale bytes lowest. A scale byte is the exponent and mantissa of
-// a half. The rows are valid: no byte above ROCMFPX_SCALE_MAX.
+// a half. Bytes above ROCMFPX_SCALE_MAX give 0 as on the CPU.
 template <ggml_type type> static __device__ __forceinline__ void rocmfpx_mmv_scales(uint32_t word, float * s) {
-    if constexpr (rocmfpx_scales(type) == 2) {
-        const uint32_t bits = rocmfpx_pick<rocmfpx_native, 0x1404>(word, 0) >> 1;
-        half2 pair;
-        memcpy(&pair, &bits, sizeof(pair));
+    constexpr bool two = rocmfpx_scales(type) == 2;
+    uint32_t bits      = two ? rocmfpx_pick<rocmfpx_native, 0x1404>(word, 0) >> 1 : (word & 0xff) << 7;
+    half2 pair;
+    memcpy(&pair, &bits, sizeof(pair));
+    bits &= __hgt2_mask(__float2half2_rn(1.875f), pair); // byte 0x7f is 1.875, those above are more or no numbers
+    memcpy(&pair, &bits, sizeof(pair));
+    if constexpr (two) {
         const float2 both = __half22float2(pair);
         s[0]              = both.x;
         s[1]              = both.y;
     } else {
-        s[0] = __half2float(__ushort_as_half((unsigned short) ((word & 0xff) << 7)));
+        s[0] = __low2float(pair);
     }
 }
 

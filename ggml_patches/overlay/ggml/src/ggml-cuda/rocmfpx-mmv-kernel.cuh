@@ -16,7 +16,7 @@
 #include "rocmfpx-mmv-bulk.cuh"
 #include "unary.cuh"
 
-#define ROCMFPX_MMV_MAX_WARPS 8
+#define ROCMFPX_MMV_MAX_WARPS 16
 
 struct rocmfpx_mmv_args {
     const char * x;
@@ -106,7 +106,7 @@ static __device__ __forceinline__ float rocmfpx_mmv_glu(const rocmfpx_mmv_args &
 template <ggml_type type, int ncols, int nrows, int kb, bool gated> struct rocmfpx_mmv_sizes {
     static constexpr int streams     = nrows * (gated ? 2 : 1);
     static constexpr int step_bytes  = 32 * rocmfpx_bytes(type); // of 32 blocks, one a lane
-    static constexpr int target      = 5376;
+    static constexpr int target      = ncols > 1 ? 2816 : 5376;  // bytes; columns take shared memory too
     static constexpr int fitting     = target / (streams * step_bytes);
     static constexpr int chunk       = kb > 0 ? kb : fitting >= 4 ? 4 : fitting >= 2 ? 2 : 1;
     static constexpr int chunk_bytes = chunk * step_bytes;

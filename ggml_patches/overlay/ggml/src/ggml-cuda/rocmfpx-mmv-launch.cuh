@@ -14,7 +14,7 @@ struct rocmfpx_mmv_shape {
 };
 
 template <ggml_type type, int ncols, int nrows, int kb, bool gated, bool bulk, int blocks_per_sm>
-__launch_bounds__(ROCMFPX_MMV_MAX_WARPS * 32, blocks_per_sm) static __global__
+__launch_bounds__(blocks_per_sm == 1 ? 512 : 256, blocks_per_sm) static __global__
     void rocmfpx_mmv(const rocmfpx_mmv_args a) {
     if constexpr (!bulk) {
         rocmfpx_mmv_direct<type, ncols, nrows, kb, gated>(a);
@@ -72,40 +72,68 @@ struct rocmfpx_mmv_product {
     bool bulk;    // the device has bulk copies and every row starts at a multiple of 16
 };
 
-// Rows a warp works on at once: about 5 kB of weights a stage, one where rows are fewer than warps.
-static constexpr __host__ __device__ int rocmfpx_mmv_rows(ggml_type type, int kb, bool gated) {
-    const int row  = kb * 32 * rocmfpx_bytes(type) * (gated ? 2 : 1);
-    const int most = 5376 / row;
-    return most >= 4 ? 4 : most >= 2 ? 2 : 1;
+// Of a kernel for a fixed K: rows a warp works on at once, stages, blocks an SM is to hold (of 8 warps).
+struct rocmfpx_mmv_choice {
+    int rows;
+    int stages;
+    int blocks_per_sm;
+};
+
+// Rows, over all planes of the grid, from which a product counts as one of many rows.
+static constexpr int rocmfpx_mmv_many(ggml_type type, int kb) {
+    return kb == 2 ? 8449 : type == GGML_TYPE_Q3_0_ROCMFPX ? 4225 : 32768;
+}
+
+// Measured on an H200 at the shapes of DeepSeek-V4-Flash, in a graph that walks over 540 MB of weights.
+static constexpr rocmfpx_mmv_choice rocmfpx_mmv_choose(ggml_type type, int kb, bool gated, bool many) {
+    const bool fp2 = type == GGML_TYPE_Q2_0_ROCMFP2;
+    const bool fp8 = type == GGML_TYPE_Q8_0_ROCMFPX;
+    if (gated) {
+        return {fp2 ? 2 : 1, fp8 ? 3 : 2, type == GGML_TYPE_Q4_0_ROCMFP4_FAST ? 3 : 2};
+    }
+    if (kb == 4) {
+        return {many ? 2 : 1, 2, 2};
+    }
+    return {kb == 2 && many ? 2 : 4, fp8 && (kb == 1 || many) ? 3 : 2, 2};
+}
+
+template <ggml_type type, int kb, bool gated, bool many>
+static bool rocmfpx_mmv_chosen(const rocmfpx_mmv_product & p, cudaStream_t stream) {
+    constexpr rocmfpx_mmv_choice choice = rocmfpx_mmv_choose(type, kb, gated, many);
+    const rocmfpx_mmv_shape shape{8, choice.blocks_per_sm, choice.stages};
+    return rocmfpx_mmv_launch<type, 1, choice.rows, kb, gated, true, choice.blocks_per_sm>(p.args, p.channels,
+                                                                                           p.samples, shape, stream);
 }
 
 // K of kb * 1024. Without bulk copies at compile time, the direct way: one warp a block, no shared memory.
 template <ggml_type type, int kb, bool gated>
 static bool rocmfpx_mmv_fixed(const rocmfpx_mmv_product & p, cudaStream_t stream) {
-    constexpr int nrows = rocmfpx_mmv_rows(type, kb, gated);
     if constexpr (!rocmfpx_bulk_compiled) {
-        constexpr int some = nrows > 2 ? 2 : nrows;
-        return rocmfpx_mmv_launch<type, 1, some, kb, gated, false>(p.args, p.channels, p.samples, {1, 32, 0}, stream);
+        constexpr int nrows = gated || kb * rocmfpx_bytes(type) > 100 ? 1 : 2; // what registers hold
+        return rocmfpx_mmv_launch<type, 1, nrows, kb, gated, false>(p.args, p.channels, p.samples, {1, 32, 0}, stream);
     } else if (p.bulk && p.args.row_bytes == kb * 32 * rocmfpx_bytes(type)) {
-        const rocmfpx_mmv_shape shape{8, 2, 2};
-        const int nsm       = ggml_cuda_info().devices[ggml_cuda_get_device()].nsm;
-        const int64_t rows  = (int64_t) p.args.rows * p.channels * p.samples;
-        const int64_t warps = (int64_t) nsm * shape.blocks_per_sm * shape.warps;
-        if (nrows > 1 && rows < nrows * warps) {
-            return rocmfpx_mmv_launch<type, 1, 1, kb, gated, true>(p.args, p.channels, p.samples, shape, stream);
+        const int64_t rows = (int64_t) p.args.rows * p.channels * p.samples;
+        if (gated || kb == 1 || rows < rocmfpx_mmv_many(type, kb)) {
+            return rocmfpx_mmv_chosen<type, kb, gated, false>(p, stream);
+        } else if constexpr (!gated && kb != 1) {
+            return rocmfpx_mmv_chosen<type, kb, gated, true>(p, stream);
         }
-        return rocmfpx_mmv_launch<type, 1, nrows, kb, gated, true>(p.args, p.channels, p.samples, shape, stream);
     }
     return false;
 }
 
 template <ggml_type type, int ncols, bool gated>
 static void rocmfpx_mmv_any(const rocmfpx_mmv_product & p, cudaStream_t stream) {
-    constexpr int nrows = gated || ncols > 6 ? 2 : 4; // more do not fit in 128 registers
+    constexpr bool few  = gated || ncols > 6 || (ncols == 1 && type == GGML_TYPE_Q8_0_ROCMFPX);
+    constexpr int nrows = few ? 2 : 4; // what registers and stages hold
     if constexpr (rocmfpx_bulk_compiled) {
-        const rocmfpx_mmv_shape shape{8, 2, 2};
-        if (p.bulk &&
-            rocmfpx_mmv_launch<type, ncols, nrows, 0, gated, true>(p.args, p.channels, p.samples, shape, stream)) {
+        // Many columns: one block an SM, whose warps share the activations. A short row fits in two stages.
+        constexpr int blocks_per_sm = ncols > 1 ? 1 : 2;
+        constexpr int chunk         = rocmfpx_mmv_sizes<type, ncols, nrows, 0, gated>::chunk;
+        const int stages            = ncols > 1 || p.args.blocks <= 64 * chunk ? 2 : 3;
+        const rocmfpx_mmv_shape shape{16 / blocks_per_sm, blocks_per_sm, stages};
+        if (p.bulk && rocmfpx_mmv_launch<type, ncols, nrows, 0, gated, true, blocks_per_sm>(p.args, p.channels,
+                                                                                            p.samples, shape, stream)) {
             return;
         }
     }
