@@ -18,6 +18,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using byte_vector = std::vector<uint8_t>;
@@ -160,14 +161,14 @@ struct comparison {
 
     // The GPU's bytes, or none where it refuses; a refusal is a failure unless the CPU stands in for a GPU.
     byte_vector on_gpu(const op_builder & build, const std::vector<byte_vector> & data, const std::string & what) {
-        const op_result got = run_op(gpu.get(), build, data);
+        op_result got = run_op(gpu.get(), build, data);
         if (!got.supported) {
             ++refused;
             if (has_gpu) {
                 count(false, what + ": refused");
             }
         }
-        return got.bytes;
+        return std::move(got.bytes);
     }
 
     void close(const op_builder & build, const std::vector<byte_vector> & data, double limit,

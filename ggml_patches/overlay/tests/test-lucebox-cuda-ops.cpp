@@ -1,6 +1,10 @@
 // Products of ROCmFPX weights on the GPU: against the CPU by normalised squared error, and each column of a product
 // of n columns against the product of that column alone bit for bit, with and without experts, plain and fused with
 // the GLU that follows.
+//
+//   test-lucebox-cuda-ops [--small] [TYPE]
+//
+// --small: a few cases for each kernel, to run under a sanitizer.
 
 #include "gpu-session.h"
 
@@ -45,6 +49,21 @@ void test_products(comparison & c, ggml_type type) {
     c.report(std::string("mul_mat ") + ggml_type_name(type));
 }
 
+// Every byte pattern, scales that are no valid byte among them: those count as 0 on both sides.
+void test_random_bytes(comparison & c, ggml_type type) {
+    const int64_t rows = 40;
+    for (int64_t k : {288, 2048}) {
+        byte_vector noise(ggml_row_size(type, k) * rows);
+        for (uint8_t & b : noise) {
+            b = (uint8_t) rng();
+        }
+        for (int64_t columns : {1, 6, 32}) {
+            c.close(product(type, k, rows, columns), {noise, as_bytes(normal(k * columns, 1.0f))}, MAX_NMSE,
+                    text(type, k, rows, columns, "random bytes"));
+        }
+    }
+}
+
 // Activations with gaps between rows, weights that are some rows of a larger tensor.
 void test_views(comparison & c, ggml_type type) {
     const int64_t k = 288, rows = 40;
@@ -65,15 +84,7 @@ void test_views(comparison & c, ggml_type type) {
         c.close(permuted, {random_weights(type, k, rows * 2), as_bytes(normal(k * 2 * columns, 1.0f))}, MAX_NMSE,
                 text(type, k, rows, columns, "permuted"));
     }
-    // every byte pattern, scales that are no valid byte among them
-    byte_vector noise(ggml_row_size(type, k) * rows);
-    for (uint8_t & b : noise) {
-        b = (uint8_t) rng();
-    }
-    for (int64_t columns : {1, 6, 32}) {
-        c.close(product(type, k, rows, columns), {noise, as_bytes(normal(k * columns, 1.0f))}, MAX_NMSE,
-                text(type, k, rows, columns, "random bytes"));
-    }
+    test_random_bytes(c, type);
     c.report(std::string("mul_mat of views and random bytes ") + ggml_type_name(type));
 }
 
@@ -254,12 +265,69 @@ void test_shared(comparison & c, ggml_type type) {
     c.report(std::string("routed and shared experts ") + ggml_type_name(type));
 }
 
+byte_vector repeated(const byte_vector & part, size_t size) {
+    byte_vector all;
+    while (all.size() < size) {
+        all.insert(all.end(), part.begin(), part.begin() + std::min(part.size(), size - all.size()));
+    }
+    return all;
+}
+
+struct shape {
+    int64_t k, rows, columns;
+};
+
+// Rows at any address, rings of each fixed K and of any, many rows, several columns, MMQ with and without a full tile.
+constexpr shape small_shapes[] = {
+    {96, 17, 1},   {288, 17, 4},  {512, 65, 1},   {512, 65, 2},   {512, 65, 8},    {1024, 65, 1},
+    {2048, 65, 1}, {2048, 65, 5}, {2048, 130, 9}, {4096, 130, 1}, {2048, 8450, 1}, {288, 130, 33},
+};
+
+void test_small(comparison & c, ggml_type type) {
+    for (const shape & s : small_shapes) {
+        const byte_vector some = random_weights(type, s.k, std::min<int64_t>(s.rows, 130));
+        c.close(product(type, s.k, s.rows, s.columns),
+                {repeated(some, ggml_row_size(type, s.k) * s.rows), as_bytes(normal(s.k * s.columns, 1.0f))}, MAX_NMSE,
+                text(type, s.k, s.rows, s.columns, "small"));
+    }
+    test_random_bytes(c, type);
+    const int64_t rows = 33;
+    for (int64_t k : {96, 2048, 4096}) {
+        const byte_vector w = repeated(random_weights(type, k, rows), ggml_row_size(type, k) * rows * EXPERTS);
+        for (int64_t tokens : {1, 4, 12}) {
+            const byte_vector x   = as_bytes(normal(k * tokens, 1.0f));
+            const byte_vector ids = as_bytes(random_ids(EXPERTS, USED, tokens));
+            const byte_vector b   = as_bytes(normal(rows * EXPERTS, 0.5f));
+            c.close(expert_product(type, k, rows, tokens, true), {w, x, ids}, MAX_NMSE,
+                    text(type, k, rows, tokens, "small, experts"));
+            c.close(gated(type, k, rows, tokens, true, false, activation::clamped), {w, w, x, ids, b}, MAX_NMSE,
+                    text(type, k, rows, tokens, "small, gated experts"));
+        }
+        const byte_vector one = part(w, EXPERTS, 0);
+        for (int64_t tokens : {1, 4}) {
+            c.close(gated(type, k, rows, tokens, false, tokens == 1, activation::swiglu),
+                    {one, one, as_bytes(normal(k * tokens, 1.0f)), {}, as_bytes(normal(rows, 0.5f))}, MAX_NMSE,
+                    text(type, k, rows, tokens, "small, gated"));
+            c.close(routed_and_shared(type, k, rows, tokens, activation::clamped),
+                    {w, w, one, one, as_bytes(normal(k * tokens, 1.0f)), as_bytes(random_ids(EXPERTS, USED, tokens))},
+                    MAX_NMSE, text(type, k, rows, tokens, "small, routed and shared"));
+        }
+    }
+    c.report(std::string("small cases ") + ggml_type_name(type));
+}
+
 } // namespace
 
 int main(int argc, char ** argv) {
+    const bool small  = argc > 1 && std::string(argv[1]) == "--small";
+    const char * only = argc > (small ? 2 : 1) ? argv[argc - 1] : nullptr;
     comparison c;
     for (ggml_type type : our_types) {
-        if (argc > 1 && std::string(argv[1]) != ggml_type_name(type)) {
+        if (only && std::string(only) != ggml_type_name(type)) {
+            continue;
+        }
+        if (small) {
+            test_small(c, type);
             continue;
         }
         test_products(c, type);
