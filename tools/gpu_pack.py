@@ -18,7 +18,7 @@ from pathlib import Path
 from pylucebox.core import processes
 from pylucebox.core.builds import find_build
 from pylucebox.core.errors import IntegrityError, LuceboxError, RequestError
-from pylucebox.core.paths import find_layout
+from pylucebox.core.paths import check_output, find_layout
 from pylucebox.core.receipts import BuildReceipt, sha256_file
 from pylucebox.native.dynamic import Dynamic, read_dynamic
 
@@ -60,6 +60,10 @@ def pack(receipt: BuildReceipt, folder: Path, out: Path, extra: list[Path]) -> t
     if not receipt.portable:
         remedy = f"{receipt.build_command} --portable"
         raise RequestError(f"{folder}: made for this very processor, not for others", hint=remedy)
+    check_output(out)
+    absent = next((path for path in extra if not path.is_file()), None)
+    if absent:
+        raise RequestError(f"{absent}: no such file")
     with tempfile.TemporaryDirectory(prefix="lucebox-pack-") as name:
         stage = Path(name)
         for one in binaries(receipt.bin_dir):

@@ -16,7 +16,7 @@ import click
 from pylucebox.cli.console import Console, format_bytes
 from pylucebox.cli.freshness import is_current
 from pylucebox.cli.options import global_options
-from pylucebox.core.paths import Layout, find_layout
+from pylucebox.core.paths import Layout, check_output, find_layout
 from pylucebox.core.receipts import BuildReceipt
 from pylucebox.native.checks import Check, lacking
 from pylucebox.native.detect import Detection, detect
@@ -67,6 +67,8 @@ def command(console: Console, names: tuple[str, ...], report: Path | None) -> in
 
     "absent" is what a build does without. Exit code 3 when a target cannot be built here.
     """
+    if report:
+        check_output(report)
     layout, found = find_layout(), detect()
     chosen = os.environ.get("LUCEBOX_TARGET")
     said_by = "LUCEBOX_TARGET" if chosen and not names else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from pylucebox.core.errors import MissingError
+from pylucebox.core.errors import MissingError, RequestError
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 LOCK_NAME = "llama.cpp.lock.toml"
@@ -103,6 +103,20 @@ def find_layout() -> Layout:
         build_root=cache / "build",
         cache_dir=cache,
     )
+
+
+def check_output(out: Path) -> None:
+    """Raise RequestError unless a file called `out` can come to its place by a rename.
+
+    Renaming onto a device, such as /dev/null, would replace it for the whole machine.
+    """
+    folder = out.absolute().parent
+    if out.is_dir():
+        raise RequestError(f"{out}: is a folder", hint="give the name of the file to write")
+    if out.exists() and not out.is_file():
+        raise RequestError(f"{out}: is no ordinary file", hint="give the name of the file to write")
+    if not folder.is_dir():
+        raise RequestError(f"{folder}: no such folder", hint="create it, or write elsewhere")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from pylucebox.core.errors import MissingError, RequestError
+from pylucebox.core.paths import check_output
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -26,14 +27,8 @@ class Sized(Protocol):
 
 def free_disk(out: Path) -> int:
     """Return the bytes free where `out` goes. Raises RequestError when it cannot be a file there."""
-    folder = out.absolute().parent
-    if out.is_dir():
-        raise RequestError(f"{out}: is a folder", hint="give the name of the file to write")
-    if out.exists() and not out.is_file():  # renaming onto it would replace a device
-        raise RequestError(f"{out}: is no ordinary file", hint="give the name of the file to write")
-    if not folder.is_dir():
-        raise RequestError(f"{folder}: no such folder", hint="create it, or write elsewhere")
-    return shutil.disk_usage(folder).free
+    check_output(out)
+    return shutil.disk_usage(out.absolute().parent).free
 
 
 def check_disk(files: Sequence[Sized]) -> None:
@@ -54,8 +49,10 @@ def check_disk(files: Sequence[Sized]) -> None:
 def partial_file(out: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """Open NAME.partial for writing; rename it to NAME at the end, remove it on any failure.
 
-    Raises MissingError when it cannot be written, RequestError when another command is writing it.
+    Raises MissingError when it cannot be written, RequestError when another command is writing it or `out`
+    is no ordinary file.
     """
+    check_output(out)
     partial = out.with_name(out.name + ".partial")
     try:
         with _open_alone(partial) as stream:

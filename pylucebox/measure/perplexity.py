@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pylucebox.core import processes
 from pylucebox.core.errors import IntegrityError, RequestError
+from pylucebox.core.paths import check_output
 from pylucebox.measure.benchmark import Progress
 from pylucebox.measure.report import Quality
 
@@ -109,6 +110,7 @@ def evaluate(
     progress: called with (models evaluated, models in all), the master counted. Raises as `make_base` and
     `measure_model` do; then no base is left behind.
     """
+    check_output(base_path)
     partial = base_path.with_name(base_path.name + ".partial")
     qualities = []
     try:

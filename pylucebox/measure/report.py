@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pylucebox.core.errors import IntegrityError, RequestError
+from pylucebox.core.paths import check_output
 from pylucebox.measure.compare import Comparison, Interval, Round, level, paired_ratio
 from pylucebox.measure.machine import Machine
 from pylucebox.measure.sources import Source
@@ -109,6 +110,7 @@ def write_text(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        check_output(path)
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:

@@ -1,6 +1,7 @@
 """lucebox doctor: what it prints, its exit code, JSON, and a report without names."""
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -86,6 +87,17 @@ def test_the_report_names_neither_user_nor_machine(
     assert json.loads(text)["environment"]["CUDA_PATH"] == "/data/USER/cuda on HOST"
     assert str(tmp_path) not in text and json.loads(text)["checks"]["cpu"]
     assert list(Path.cwd().glob("*.partial")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("pipe", "no ordinary file"), ("", "folder"), ("no/r", "no such")]
+)
+def test_a_report_replaces_no_device(
+    small: Layout, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    os.mkfifo("pipe")  # stands for /dev/null, which only root could have lost
+    code, out, err = run(capsys, "--report", name)
+    assert (code, out) == (1, "") and said in err and Path("pipe").is_fifo()
 
 
 def test_gpu_and_its_access_do_not_stand_in_the_way(tmp_path: Path) -> None:

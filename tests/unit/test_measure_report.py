@@ -1,6 +1,7 @@
 """Result files: what is kept, what is refused on reading, and when a result is stale."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,10 @@ def test_failed_write_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("", encoding="utf-8")
     with pytest.raises(RequestError, match=r"taken/r\.json: cannot be written"):
         result().save(tmp_path / "taken" / "r.json")
+    os.mkfifo(tmp_path / "pipe")  # a rename onto it would replace it, as it would /dev/null for root
+    with pytest.raises(RequestError, match="no ordinary file"):
+        result().save(tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def edit(**fields: Any) -> Callable[[dict[str, Any]], None]:
