@@ -3,6 +3,7 @@
 import logging
 import os
 import shlex
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -38,16 +39,19 @@ def run(
     what: str | None = None,
     timeout_s: float | None = None,
 ) -> Output:
-    """Run `argv` to its end and return its output. timeout_s: when it is killed, which counts as a failure.
+    """Run `argv` to its end and return its output.
 
+    timeout_s: when it and all that it started are killed, which counts as a failure.
     log_path: file that receives the command and every line. on_line: called with each line as it comes.
     errors_path: file that takes stderr, so that the output is stdout alone.
     env: added to ours, None removes a variable. Raises `error`, carrying the log's path and tail, when the
     exit code is not 0, and MissingError when the program does not exist.
     """
     words = [str(a) for a in argv]
-    child = _start(words, errors_path, cwd=cwd, env=_environment(env), stdin=subprocess.DEVNULL)
-    clock = threading.Timer(timeout_s, child.kill) if timeout_s else None
+    how = {"cwd": cwd, "env": _environment(env), "stdin": subprocess.DEVNULL}
+    child = _start(words, errors_path, start_new_session=timeout_s is not None, **how)
+    late = threading.Event()
+    clock = threading.Timer(timeout_s, _kill_late, (child, late)) if timeout_s else None
     if clock:
         clock.start()
     try:
@@ -59,11 +63,19 @@ def run(
     if status != 0:
         last = _read_lines(errors_path) if errors_path else lines
         raise error(
-            f"{what or Path(words[0]).name} failed (exit {status})",
+            f"{what or Path(words[0]).name} "
+            + (f"did not end in {timeout_s:g} s" if late.is_set() else f"failed (exit {status})"),
             log_path=errors_path or log_path,
             log_tail=tuple(last[-TAIL_LINES:]),
         )
     return Output(tuple(lines))
+
+
+def _kill_late(child: "subprocess.Popen[str]", late: threading.Event) -> None:
+    """Kill a program that leads a process group of its own, with the group: a wrapper's compiler too."""
+    late.set()
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def prefer_libraries(folder: Path) -> dict[str, str | None]:

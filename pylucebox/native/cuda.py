@@ -11,6 +11,7 @@ from pylucebox.core.errors import LuceboxError, MissingError
 from pylucebox.native.checks import Check, define_in, version_tuple
 from pylucebox.native.places import Places
 from pylucebox.native.targets import Target
+from pylucebox.native.toolchain import TRIAL_S
 
 # What ggml-cuda takes from the driver: linking needs the names, running the driver itself.
 DRIVER_SYMBOLS = (
@@ -63,13 +64,15 @@ class CudaKit:
     def toolkit(self) -> str:
         """ "CUDA 13.0.88". Starts nvcc. Raises MissingError when it does not run."""
         try:
-            lines = processes.run([self.nvcc, "--version"], error=MissingError).lines
+            lines = processes.run([self.nvcc, "--version"], error=MissingError, timeout_s=TRIAL_S).lines
         except LuceboxError as bad:
             raise MissingError(
                 f"{self.nvcc}: not a working compiler: {bad.message}", hint=NVCC_REMEDY
             ) from bad
-        match = re.search(r"\bV(\d[\d.]*)", "\n".join(lines))
-        return f"CUDA {match[1] if match else self.version}"
+        match = re.search(r"\brelease \d+\.\d+, V(\d+\.[\d.]+)", "\n".join(lines))
+        if match is None:
+            raise MissingError(f"{self.nvcc}: not a working compiler: tells no release", hint=NVCC_REMEDY)
+        return f"CUDA {match[1]}"
 
     def defines(self, folder: Path) -> dict[str, str]:
         """Return the -D values for a build in `folder`."""

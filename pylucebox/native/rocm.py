@@ -12,6 +12,7 @@ from pylucebox.core.errors import LuceboxError, MissingError
 from pylucebox.native.checks import Check, define_in, version_tuple
 from pylucebox.native.places import Places
 from pylucebox.native.targets import Target
+from pylucebox.native.toolchain import TRIAL_S
 
 ROCM_REMEDY = "install ROCm's HIP development files (rocm.docs.amd.com), or set ROCM_PATH to its folder"
 COMPILER_REMEDY = "install hipcc, which comes with ROCm"
@@ -80,7 +81,7 @@ class RocmKit:
         """ "ROCm 7.2.4, AMD clang version 20.0.0". Starts the compiler. Raises MissingError."""
         if self.compiler is None:
             raise MissingError(f"{self.root}: no HIP compiler", hint=ROCM_REMEDY)
-        lines = processes.run([self.compiler, "--version"], error=MissingError).lines
+        lines = processes.run([self.compiler, "--version"], error=MissingError, timeout_s=TRIAL_S).lines
         return f"ROCm {self.version}, {lines[0].strip() if lines else self.compiler.name}"
 
     def defines(self, folder: Path) -> dict[str, str]:
@@ -150,7 +151,7 @@ def rocm_checks(target: Target, places: Places) -> list[Check]:
         )
     ]
     families = [_family_check(kit, family) for family in FAMILIES]
-    return [*checks, _compiler_check(kit, target, families[0].ok), *families]
+    return [*checks, _compiler_check(kit, target, places, families[0].ok), *families]
 
 
 def _nothing_found(target: Target, places: Places) -> list[Check]:
@@ -205,8 +206,12 @@ def _has_config(kit: RocmKit, name: str) -> bool:
     )
 
 
-def _compiler_check(kit: RocmKit, target: Target, has_headers: bool) -> Check:
+def _compiler_check(kit: RocmKit, target: Target, places: Places, has_headers: bool) -> Check:
     needed = f"knows {target.name}, 32 lanes"
+    chosen = places.env.get("HIPCXX")
+    if kit.compiler is None and chosen:
+        remedy = "unset HIPCXX or set it to a compiler"
+        return Check("HIP compiler", f"HIPCXX={chosen}: no such program", needed, False, remedy)
     if kit.compiler is None:
         return Check("HIP compiler", f"not found in {kit.root}", needed, False, COMPILER_REMEDY)
     if not has_headers:
@@ -225,7 +230,7 @@ def probe(kit: RocmKit, arch: str) -> str:
         words: list[str | Path] = [kit.compiler, "-x", "hip", "--cuda-device-only", f"--offload-arch={arch}"]
         words += [f"--rocm-path={kit.root}", "-O3", "-S", "-o", Path(name) / "probe.s", sample]
         try:
-            processes.run(words, error=MissingError, env=dict(kit.environment()))
+            processes.run(words, error=MissingError, env=dict(kit.environment()), timeout_s=TRIAL_S)
         except LuceboxError as bad:
             lines = [line for line in bad.log_tail if "error" in line] or [bad.message]
             return f"{kit.compiler} does not compile for {arch}: {lines[0].strip()[:160]}"
@@ -240,12 +245,11 @@ def _kit(root: Path, places: Places, named_by: str = "") -> RocmKit | None:
     version = next(filter(None, (_version(path) for path in roots)), None)
     if version is None:
         return None
-    chosen = places.env.get("HIPXX") or places.env.get("HIPCXX")
-    found = places.which(chosen) if chosen else None
-    kit = RocmKit(roots, version, found, named_by=named_by, system=places.system)
-    if found:
-        return kit
-    compiler = kit.find(*COMPILERS)
+    chosen = places.env.get("HIPCXX")
+    if chosen:  # one that is not there is not replaced by another: the check says so
+        found = places.which(chosen)
+        return RocmKit(roots, version, found, named_by=named_by, system=places.system)
+    compiler = RocmKit(roots, version, None).find(*COMPILERS)
     if compiler is None and root == places.system:
         newest = sorted(root.glob("lib/llvm-*/bin/clang++"), key=lambda p: version_tuple(p.parts[-3]))
         compiler = newest[-1] if newest else None

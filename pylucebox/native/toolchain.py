@@ -22,6 +22,7 @@ CXX17_SAMPLE = """
 int main() { std::optional<int> n = 1; if (auto m = n; m) { return std::filesystem::exists("/") ? 0 : *m; } }
 """
 FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS", "HIPFLAGS")
+TRIAL_S = 60.0  # for a compiler to say its version or to try a few lines; a broken one may hang
 INSTALL_HINT = "install a C++17 compiler, on Debian: apt-get install g++"
 
 
@@ -83,10 +84,11 @@ def check_cxx17(cxx: Path) -> None:
         sample = Path(name) / "sample.cpp"
         sample.write_text(CXX17_SAMPLE, encoding="utf-8")
         try:
-            processes.run([cxx, "-std=c++17", "-fsyntax-only", sample], error=MissingError)
+            words: list[str | Path] = [cxx, "-std=c++17", "-fsyntax-only", sample]
+            processes.run(words, error=MissingError, timeout_s=TRIAL_S)
         except LuceboxError as bad:
             raise MissingError(
-                f"{cxx}: cannot compile C++17", hint=INSTALL_HINT, log_tail=bad.log_tail
+                f"{cxx}: cannot compile C++17: {bad.message}", hint=INSTALL_HINT, log_tail=bad.log_tail
             ) from bad
 
 
@@ -176,7 +178,7 @@ def _compiler(variable: str, names: tuple[str, ...], language: str) -> Path:
 
 def _first_line(compiler: Path) -> str:
     try:
-        lines = processes.run([compiler, "--version"], error=MissingError).lines
+        lines = processes.run([compiler, "--version"], error=MissingError, timeout_s=TRIAL_S).lines
     except LuceboxError as bad:
         raise MissingError(f"{compiler}: not a working compiler: {bad.message}", hint=INSTALL_HINT) from bad
     return lines[0] if lines else compiler.name

@@ -200,7 +200,7 @@ def test_a_target_of_the_environment_is_named(
 ) -> None:
     monkeypatch.setenv("LUCEBOX_TARGET", "cuda")
     _, _, err = run(capsys, *words)
-    assert "error: LUCEBOX_TARGET: " in err and "'cuda'\n" in err
+    assert "error: LUCEBOX_TARGET: " in err and "'cuda'" in err
 
 
 @pytest.mark.parametrize(

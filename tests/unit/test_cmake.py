@@ -397,7 +397,7 @@ def test_a_hip_that_is_dropped_fails_too(small_cuda: Small) -> None:
 
 def test_another_toolkit_is_another_build(small_cuda: Small) -> None:
     first = build_cuda(small_cuda).receipt
-    make_cuda(small_cuda.tools.parent / "local/cuda-13.1", "13010", "echo V13.1.2")
+    make_cuda(small_cuda.tools.parent / "local/cuda-13.1", "13010", "echo 'release 13.1, V13.1.2'")
     second = build_cuda(small_cuda)
     assert second.changed and second.receipt.toolkit == "CUDA 13.1.2" and second.receipt.id != first.id
 

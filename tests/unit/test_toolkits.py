@@ -302,3 +302,25 @@ def test_disk_and_memory_are_measured(tmp_path: Path) -> None:
 
 def test_versions_compare_by_number() -> None:
     assert version_tuple("7.10.0-71") > version_tuple("7.2.4") > version_tuple("6.4")
+
+
+@pytest.mark.parametrize("nvcc", ["echo 'V2 garbage'", "exit 1", "sleep 60"])
+def test_an_nvcc_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nvcc: str) -> None:
+    monkeypatch.setattr("pylucebox.native.cuda.TRIAL_S", 0.3)
+    make_cuda(tmp_path / "local/cuda-13.0", nvcc=nvcc)
+    check = named(cuda_checks(SM_90, places(tmp_path)), "nvcc")
+    assert not check.ok and "nvcc: not a working compiler" in check.found
+
+
+def test_a_hip_compiler_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylucebox.native.rocm.TRIAL_S", 0.3)
+    root = make_rocm(tmp_path / "opt/rocm-7.2.4")
+    program(root / "llvm/bin/clang++", "sleep 60")  # a child of the shell, which a kill of the shell leaves
+    check = named(rocm_checks(GFX1151, places(tmp_path)), "HIP compiler")
+    assert not check.ok and "did not end in 0.3 s" in check.found
+
+
+def test_a_named_hip_compiler_is_not_replaced(tmp_path: Path) -> None:
+    make_rocm(tmp_path / "opt/rocm-7.2.4")
+    check = named(rocm_checks(GFX1151, places(tmp_path, HIPCXX="/no/clang++", PATH="")), "HIP compiler")
+    assert not check.ok and check.found == "HIPCXX=/no/clang++: no such program"
