@@ -39,8 +39,10 @@ KERNEL_FILES = (".cu", ".cuh")
 
 
 def overlay_files(layout: Layout) -> list[Path]:
-    """Return our kernels and device headers."""
-    return sorted(p for p in (layout.patches_dir / "overlay").rglob("*") if p.suffix in KERNEL_FILES)
+    """Return our kernels and device headers; those of tests and benchmarks are in no build's library."""
+    overlay = layout.patches_dir / "overlay"
+    found = (path for path in overlay.rglob("*") if path.suffix in KERNEL_FILES)
+    return sorted(path for path in found if path.relative_to(overlay).parts[0] != "tests")
 
 
 def touched_files(layout: Layout) -> list[Path]:

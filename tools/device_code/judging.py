@@ -22,7 +22,7 @@ WAVE = 32
 class Claim:
     """What a kernel is meant to compile to. A field that is not given claims nothing.
 
-    kernel: regular expression, searched in demangled names. needs, forbids: instructions.
+    kernel: regular expression, searched in demangled names without return type. needs, forbids: instructions.
     weights_per_loop: weights that a lane handles in one pass of its largest inner loop.
     """
 
@@ -35,7 +35,8 @@ class Claim:
     weights_per_loop: int | None = None
 
     def speaks_of(self, name: str, arch: str) -> bool:
-        return (not self.arch or arch in self.arch) and re.search(self.kernel, name) is not None
+        found = re.search(self.kernel, name.removeprefix("void "))
+        return found is not None and (not self.arch or arch in self.arch)
 
 
 def read_claims(path: Path) -> tuple[Claim, ...]:
