@@ -111,6 +111,7 @@ def print_error(error: LuceboxError, command: str, json_output: bool, color: boo
             "code": error.code,
             "message": error.message,
             "hint": error.hint,
+            "details": list(error.log_tail),
             "log": str(error.log_path) if error.log_path else None,
         }
         click.echo(json.dumps({"schema": 1, "command": command, "ok": False, "error": body}))

@@ -1,19 +1,22 @@
 """lucebox inspect: what a model file or checkpoint is, how it is stored, and what memory it would take."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pylucebox.cli.console import Console, format_bytes
-from pylucebox.cli.memory import memory_lines, plan_memory
+from pylucebox.cli.memory import MOST_TOKENS, memory_lines, plan_memory
 from pylucebox.cli.options import global_options
 from pylucebox.core.builds import find_build
-from pylucebox.core.errors import LuceboxError, RequestError
+from pylucebox.core.errors import LuceboxError, MissingError, RequestError
 from pylucebox.core.paths import find_layout
 from pylucebox.formats.checkpoint import open_checkpoint
 from pylucebox.formats.inspect import ModelInfo
+from pylucebox.formats.model_keys import SHOWN
 from pylucebox.formats.tensor_table import Share, TensorTable, read_checkpoint_table, read_gguf_table
 from pylucebox.runtime.memory import Demand
 from pylucebox.runtime.models import Speculation, choose_speculation, inspect_model
@@ -33,16 +36,33 @@ KEYS = (
     "block_size",
     "target_layers",
 )
+# What llama-server takes for --cache-type-k and --cache-type-v.
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+MOST_SEQUENCES = 256  # llama.cpp's
+TOKENS = click.IntRange(1, MOST_TOKENS)
+# Options of the memory plan, which nothing but a target has.
+OF_THE_PLAN = ("ctx_size", "parallel", "batch_size", "ubatch_size", "cache_type", "target")
 PATH = click.Path(exists=True, path_type=Path)
 
 
 @click.command(short_help="Show what a model file is and what memory it takes.")
 @click.argument("file", type=PATH)
-@click.option("--ctx-size", type=click.IntRange(min=1), help="Tokens to plan for. Default: the model's own.")
-@click.option("--parallel", type=click.IntRange(min=1), help="Sequences. Default: four that share one cache.")
-@click.option("--batch-size", type=click.IntRange(min=1), help="Tokens of a batch. Default: the server's.")
-@click.option("--ubatch-size", type=click.IntRange(min=1), help="Tokens of a micro-batch. Default: 512.")
-@click.option("--cache-type", default="f16", show_default=True, help="Type of the caches.")
+@click.option("--ctx-size", type=TOKENS, help="Tokens to plan for. Default: the model's own.")
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, MOST_SEQUENCES),
+    help="Sequences. Default: four that share one cache.",
+)
+@click.option("--batch-size", type=TOKENS, help="Tokens of a batch. Default: the server's.")
+@click.option("--ubatch-size", type=TOKENS, help="Tokens of a micro-batch. Default: 512.")
+@click.option(
+    "--cache-type",
+    type=click.Choice(CACHE_TYPES, case_sensitive=False),
+    default="f16",
+    show_default=True,
+    metavar="TYPE",
+    help=f"Type of the caches: {', '.join(CACHE_TYPES)}.",
+)
 @click.option("--drafter", type=PATH, help="DSpark drafter to plan for.")
 @click.option("--target", metavar="NAME", help="Build to ask. Default: LUCEBOX_TARGET, else the only one.")
 @click.option("--headers-only", is_flag=True, help="Ask no build: estimate the memory from headers.")
@@ -53,10 +73,11 @@ def command(console: Console, file: Path, **options: Any) -> None:
     Only headers are read. A checkpoint has no plan: what is served is its conversion.
     """
     if file.is_dir():
+        _refuse_plan_options(file, "checkpoint", (*OF_THE_PLAN, "drafter"))
         _show_checkpoint(console, file)
         return
     info, table = inspect_model(file), read_gguf_table(file)
-    plan = _plan(file, info, options)
+    plan = _plan(console, file, info, options)
     lines = [*_model_lines(info, table), *_table_lines(table)]
     if plan is not None or info.is_target:
         lines += memory_lines(plan)
@@ -84,12 +105,24 @@ def _show_checkpoint(console: Console, folder: Path) -> None:
     console.result("inspect", {**facts, "draft_kind": checkpoint.draft_kind, **_table_dict(table)})
 
 
-def _plan(file: Path, info: ModelInfo, options: dict[str, Any]) -> Demand | None:
+def _refuse_plan_options(file: Path, kind: str, names: tuple[str, ...]) -> None:
+    """Raise RequestError when an option was given that says nothing of a file of this kind."""
+    source = click.get_current_context().get_parameter_source
+    given = next((name for name in names if source(name) is ParameterSource.COMMANDLINE), None)
+    if given:
+        option = f"--{given.replace('_', '-')}"
+        raise RequestError(
+            f"{file}: {option} is of a memory plan, and a {kind} has none", hint=f"leave {option} out"
+        )
+
+
+def _plan(console: Console, file: Path, info: ModelInfo, options: dict[str, Any]) -> Demand | None:
     """Return the memory plan of a target; None for a drafter, which is served beside one."""
     drafter = inspect_model(options["drafter"]) if options["drafter"] else None
     if not info.is_target:
         if drafter:
             raise RequestError(f"{file}: is no model to draft for", hint="leave --drafter out")
+        _refuse_plan_options(file, f"{_kind(info)} of architecture {info.architecture[:SHOWN]}", OF_THE_PLAN)
         return None
     speculation = (
         choose_speculation("on", info, drafter, named=True, draft_tokens=None)
@@ -97,7 +130,7 @@ def _plan(file: Path, info: ModelInfo, options: dict[str, Any]) -> Demand | None
         else Speculation(None, 0, "no drafter given")
     )
     command = ServerCommand(
-        program=_program(options),
+        program=_program(console, options),
         model=file,
         context_tokens=options["ctx_size"] or info.context_tokens,
         drafter=options["drafter"],
@@ -107,13 +140,20 @@ def _plan(file: Path, info: ModelInfo, options: dict[str, Any]) -> Demand | None
     return plan_memory(command, info, speculation, headers_only=options["headers_only"])
 
 
-def _program(options: dict[str, Any]) -> Path:
-    """Return the server to ask; a path that does not exist where nothing is built and none was named."""
+def _program(console: Console, options: dict[str, Any]) -> Path:
+    """Return the server to ask; a path that does not exist where nothing is built and none was named.
+
+    Where something is built but cannot be asked, a warning says why.
+    """
+    layout = find_layout()
     try:
-        return find_build(find_layout(), options["target"]).server_path
-    except LuceboxError:
+        return find_build(layout, options["target"]).server_path
+    except LuceboxError as bad:
         if options["target"]:
             raise
+        is_unbuilt = isinstance(bad, MissingError) and not os.environ.get("LUCEBOX_TARGET")
+        if not options["headers_only"] and not is_unbuilt:
+            console.warn(f"no build is asked for the memory plan: {bad.message}")
         return Path("llama-server")
 
 

@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 Line = tuple[str, str]
 DEFAULT_SLOTS = 4  # llama-server's, sharing one cache
 DEFAULT_UBATCH = 512
+MOST_TOKENS = 1 << 24  # sixteen times what the model was made for; the build takes seconds to plan for that
 LEAST_CONTEXT = 4096  # llama-server cuts a context that nobody chose down to this, not further
 
 

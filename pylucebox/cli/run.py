@@ -13,7 +13,7 @@ import click
 
 from pylucebox.cli.card import Plan, Served
 from pylucebox.cli.console import Console, format_bytes, format_seconds
-from pylucebox.cli.memory import plan_memory, refuse_overcommit
+from pylucebox.cli.memory import MOST_TOKENS, plan_memory, refuse_overcommit
 from pylucebox.cli.options import global_options
 from pylucebox.core import paths, processes
 from pylucebox.core.builds import find_build
@@ -93,7 +93,9 @@ class Chosen:
     help="Speculative decoding. auto: when a drafter fits; on: fail when none does.",
 )
 @click.option("--draft-max", type=click.IntRange(min=1), help="Drafts a cycle. Default: the drafter's block.")
-@click.option("--ctx-size", type=click.IntRange(min=1), help="Tokens. Default: what fits the memory.")
+@click.option(
+    "--ctx-size", type=click.IntRange(1, MOST_TOKENS), help="Tokens. Default: what fits the memory."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one."

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pylucebox.core.errors import IntegrityError
+from pylucebox.core.errors import IntegrityError, RequestError, did_you_mean
 from pylucebox.core.paths import Layout
 from pylucebox.source.lock import Lock
 from pylucebox.source.prepare import apply_or_accept
@@ -74,16 +74,15 @@ def describe_series(patches_dir: Path) -> list[Described]:
 def find_patch(patches_dir: Path, name: str) -> Patch:
     """Return the patch called `name`: its file name, with or without .patch, or its number alone.
 
-    Raises IntegrityError when the series has none or several.
+    Raises RequestError when the series has none, IntegrityError when it has several.
     """
     names = series_names(patches_dir)
     found = [n for n in names if name in (n, n.removesuffix(".patch"), n.partition("-")[0])]
-    if len(found) != 1:
-        raise IntegrityError(
-            f"{name}: {'several patches' if found else 'no patch'} of the series "
-            f"{'have that number' if found else 'is called so'}",
-            hint="see `lucebox patches list`",
-        )
+    hint = "see `lucebox patches list`"
+    if not found:
+        raise RequestError(f"no patch of the series is called '{name}'{did_you_mean(name, names)}", hint=hint)
+    if len(found) > 1:
+        raise IntegrityError(f"{name}: several patches of the series have that number", hint=hint)
     return Patch.load(patches_dir / found[0])
 
 

@@ -217,6 +217,8 @@ def test_a_gpu_target_without_its_toolkit_makes_nothing(
     before = sorted(Path.cwd().rglob("*"))
     code, out, err = run(capsys, "--target", "gfx1151", "--archive", ARCHIVE)
     assert (code, out) == (3, "") and "target gfx1151 cannot be built on this machine: ROCm" in err
+    details = json.loads(run(capsys, "--target", "gfx1151", "--json")[1])["error"]["details"]
+    assert any(line.startswith("rocBLAS: not found; install ") for line in details)
     for family in ("HIP compiler", "HIP headers", "hipBLAS", "rocBLAS", "hipCUB", "rocPRIM", "rocWMMA"):
         assert f"  {family}: not found" in err
     assert "hint: lucebox doctor --target gfx1151" in err

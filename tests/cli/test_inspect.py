@@ -90,3 +90,36 @@ def test_what_is_no_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
 )
 def test_roles(name: str, role: str) -> None:
     assert role_of(name) == role
+
+
+def test_options_that_say_nothing_are_refused(
+    pair: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for file, option, value in (
+        (TINY_MODEL, "--ctx-size", "64"),
+        (TINY_MODEL, "--drafter", str(pair[1])),
+        (pair[1], "--target", "cpu"),
+        (pair[1], "--cache-type", "q8_0"),
+    ):
+        code, out, err = run(capfd, file, option, value)
+        assert (code, out) == (1, "") and f"{file}: {option} is of a memory plan" in err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--cache-type", "q9"), ("--ctx-size", str(1 << 31)), ("--parallel", "257")]
+)
+def test_values_that_no_server_takes(
+    pair: tuple[Path, Path], capfd: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    code, out, err = run(capfd, pair[0], "--headers-only", option, value)
+    assert (code, out) == (2, "") and option in err and value in err
+
+
+def test_a_build_that_cannot_be_asked_is_told(
+    pair: tuple[Path, Path], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LUCEBOX_TARGET", "nope")
+    code, out, err = run(capfd, pair[0])
+    assert code == 0 and "estimated from headers" in out
+    assert "warning: no build is asked for the memory plan: LUCEBOX_TARGET: no finished build" in err
+    assert run(capfd, pair[0], "--headers-only")[2] == ""

@@ -87,7 +87,7 @@ def test_an_installed_series_is_not_refreshed(
         (("refresh", "--from", "tree"), 2, "--from needs the name of one patch"),
         (("refresh", "0002", "--extend"), 2, "--extend goes with --from"),
         (("refresh", "0002", "--from", "none"), 1, "none: no such folder"),
-        (("checkout", "0007", "tree"), 4, "0007: no patch of the series is called so"),
+        (("checkout", "0007", "tree"), 1, "no patch of the series is called '0007'"),
     ],
 )
 def test_what_cannot_be_meant(

@@ -7,7 +7,7 @@ import pytest
 from conftest import lacking
 from small_upstream import FILES, HOOK, make_folder, make_layout
 
-from pylucebox.core.errors import IntegrityError, RequestError
+from pylucebox.core.errors import RequestError
 from pylucebox.core.paths import Layout
 from pylucebox.source.lock import Lock
 from pylucebox.source.patches import check_patches, describe_series, find_patch
@@ -65,7 +65,11 @@ def test_patches_are_found_by_name_and_number(small: tuple[Layout, Path]) -> Non
     patches = small[0].patches_dir
     for name in (FIX, "0003-small-repair", "0003"):
         assert find_patch(patches, name).name == FIX
-    with pytest.raises(IntegrityError, match="0009: no patch"):
+    with pytest.raises(
+        RequestError, match=r"called '0003-small-repare' \(did you mean 0003-small-repair\.patch\?\)"
+    ):
+        find_patch(patches, "0003-small-repare")
+    with pytest.raises(RequestError, match="no patch of the series is called '0009'"):
         find_patch(patches, "0009")
 
 
