@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from pylucebox.cli.console import Console, format_bytes
+from pylucebox.cli.detection import show_detection
 from pylucebox.cli.freshness import is_current
 from pylucebox.cli.options import global_options
 from pylucebox.core.paths import Layout, check_output, find_layout
@@ -74,6 +75,8 @@ def command(console: Console, names: tuple[str, ...], report: Path | None) -> in
     said_by = "LUCEBOX_TARGET" if chosen and not names else ""
     wanted = names or ((chosen,) if chosen else found.targets)
     targets = [find_target(name, said_by) for name in dict.fromkeys(wanted)]
+    if not said_by and not names:
+        show_detection(console, found)
     results = [Diagnosis(target, _checks(layout, target, found)) for target in targets]
     for number, one in enumerate(results):
         _print_table(console, one, number > 0)

@@ -128,7 +128,8 @@ class BuildReceipt:
                 device_code=dict(content.get("device_code", {})),
             )
         except (KeyError, TypeError, ValueError) as bad:
+            what = f"field {bad} is missing" if isinstance(bad, KeyError) else f"a field is malformed: {bad}"
             raise IntegrityError(
-                f"{build_dir / 'receipt.json'}: field {bad} is missing or malformed",
+                f"{build_dir / 'receipt.json'}: {what}",
                 hint="run `lucebox build --fresh`",
             ) from bad

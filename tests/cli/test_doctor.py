@@ -39,7 +39,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 def test_the_processor_is_ready(small: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(Path.cwd().rglob("*"))
     code, out, err = run(capsys)
-    assert (code, err) == (0, "") and out.splitlines()[-1] == "  cpu can be built here"
+    assert (code, err) == (0, "target     cpu: no GPU found\n")
+    assert out.splitlines()[-1] == "  cpu can be built here"
     assert "ok" in out and "missing" not in out and "-> lucebox build --target cpu" in out
     assert sorted(Path.cwd().rglob("*")) == before
 
@@ -98,6 +99,17 @@ def test_a_report_replaces_no_device(
     os.mkfifo("pipe")  # stands for /dev/null, which only root could have lost
     code, out, err = run(capsys, "--report", name)
     assert (code, out) == (1, "") and said in err and Path("pipe").is_fifo()
+
+
+def test_what_was_detected_and_what_not_is_told(
+    small: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Detection((Gpu("sm_70", "V100"),), ("nvidia-smi: no answer",))
+    monkeypatch.setattr(verb, "detect", lambda: found)
+    _, _, err = run(capsys)
+    assert "warning: nvidia-smi: no answer: a GPU may have been missed; name one with --target\n" in err
+    assert "warning: there is no target for V100 (sm_70)\n" in err
+    assert run(capsys, "--target", "cpu")[2] == ""
 
 
 def test_gpu_and_its_access_do_not_stand_in_the_way(tmp_path: Path) -> None:
