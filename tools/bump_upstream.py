@@ -17,7 +17,7 @@ from pathlib import Path
 
 from make_manifest import is_built
 
-from pylucebox.core.errors import LuceboxError, RequestError
+from pylucebox.core.errors import LuceboxError, MissingError, RequestError
 from pylucebox.core.paths import LOCK_NAME, MANIFEST_NAME, Layout, find_layout
 from pylucebox.core.receipts import sha256_bytes, sha256_file
 from pylucebox.source.bump import Ids, Outcome, missing_anchors, our_ids, read_ids, rehearse_series
@@ -207,6 +207,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--document", type=Path, metavar="FILE", help="put the summary in its marked section")
     parser.add_argument("--write", action="store_true", help="replace lock and manifest in vendor/")
     found = parser.parse_args(words)
+    if found.build is not None and found.build < 1:
+        parser.error("--build is a number from 1")
     if found.source and (found.write or not found.build):
         parser.error("--source needs --build and goes without --write: the lock names an archive")
     return found
@@ -231,11 +233,11 @@ def main(words: list[str], layout: Layout) -> int:
         if wish.write:
             for name in (LOCK_NAME, MANIFEST_NAME):
                 write_if_different(layout.vendor_dir / name, (out / name).read_bytes())
-    except LuceboxError as bad:
-        print(f"error: {bad.message}", file=sys.stderr)
-        if not wish.out or not wish.out.exists():
+    except (LuceboxError, OSError) as bad:
+        print(f"error: {bad.message if isinstance(bad, LuceboxError) else bad}", file=sys.stderr)
+        if not wish.out:
             shutil.rmtree(out, ignore_errors=True)
-        return bad.exit_code
+        return bad.exit_code if isinstance(bad, LuceboxError) else MissingError.exit_code
     print(text)
     print(f"report: {out / 'report.md'}", file=sys.stderr)
     return 7 if any(outcome.failed for outcome in outcomes) else 0

@@ -57,12 +57,24 @@ def main() -> int:
         result["problems"].append(f"{type(bad).__name__}: {bad}")
     result["ok"] = not result["problems"]
     text = json.dumps(result, indent=1)
-    if options.out:
-        partial = options.out.with_name(options.out.name + ".partial")
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(options.out)
     print(text)
+    if options.out:
+        try:
+            write_result(options.out, text + "\n")
+        except OSError as bad:
+            print(f"error: --out: {bad}", file=sys.stderr)
+            return 1
     return 0 if result["ok"] else 1
+
+
+def write_result(out: Path, text: str) -> None:
+    """Write a file complete or not at all; what is no ordinary file, such as a device, is written into."""
+    if out.exists() and not out.is_file():
+        out.write_text(text, encoding="utf-8")
+        return
+    partial = out.with_name(out.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(out)
 
 
 def arguments() -> argparse.Namespace:

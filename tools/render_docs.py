@@ -103,14 +103,17 @@ def walk_commands(
             yield from walk_commands(inner, below, context)
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
+    if words not in ([], ["--check"]):  # a slip would rewrite every page
+        print("usage: python tools/render_docs.py [--check]", file=sys.stderr)
+        return 2
     try:
         files = {**rendered_files(ROOT), ROOT / "docs/commands.md": commands_page()}
     except (LuceboxError, ValueError) as bad:
         print(bad, file=sys.stderr)
         return 1
     differing = [p for p, text in files.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
-    if "--check" in sys.argv[1:]:
+    if words:
         for path in differing:
             print(f"{path.relative_to(ROOT)} is out of date: run `python tools/render_docs.py`")
         return 1 if differing else 0
@@ -121,4 +124,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

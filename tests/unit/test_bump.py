@@ -243,3 +243,21 @@ def test_a_lock_without_a_line_to_change_is_refused(small: Layout, tmp_path: Pat
     release = bump.Release(tmp_path, 5000, "n", "1", "r", archive)
     with pytest.raises(RequestError, match="has no line 'root ='"):
         bump.lock_text(small.lock_path.read_text().replace("root = ", "roots = "), release)
+
+
+@pytest.mark.parametrize("words", [("--out", "file/out"), ("--document", "no/page.md")])
+def test_what_the_system_refuses_is_one_line(
+    small: Layout,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    make_archive(tmp_path / "other-pack-2026.4000.tar.gz", UPSTREAM)
+    assert bump.main(["--archive", "other-pack-2026.4000.tar.gz", *words], small) == 3
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("error: ") and words[1] in err and err.count("\n") == 1
+    with pytest.raises(SystemExit):
+        bump.main(["--archive", "other-pack-2026.4000.tar.gz", "--build", "-5"], small)

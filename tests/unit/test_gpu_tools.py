@@ -170,6 +170,13 @@ def test_a_smoke_test_that_fails_says_so_in_its_result(tmp_path: Path) -> None:
     assert result["ok"] is False and "manifest.json" in result["problems"][0]
 
 
+def test_a_smoke_test_prints_its_result_where_it_cannot_keep_it(tmp_path: Path) -> None:
+    words = [sys.executable, TOOLS / "gpu_smoke.py", "--pack", tmp_path, "--out", tmp_path / "no/r.json"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1 and json.loads(done.stdout)["ok"] is False
+    assert done.stderr.startswith("error: --out: ") and done.stderr.count("\n") == 1
+
+
 def test_a_dynamic_section_that_lies_is_refused(tmp_path: Path) -> None:
     path = library(tmp_path / "x.so", "libx.so.3")
     data = path.read_bytes()

@@ -89,9 +89,18 @@ def test_a_result_that_is_not_there_is_one_line(
 ) -> None:
     (root / "docs/formats.md").write_text(PAGE.replace("one.json", "none.json"), encoding="utf-8")
     monkeypatch.setattr(tool, "ROOT", root)
-    assert tool.main() == 1
+    assert tool.main([]) == 1
     missing = root / "docs/results/none.json"
     assert capsys.readouterr().err == f"{missing}: cannot be read (No such file or directory)\n"
+
+
+def test_a_slip_writes_nothing(
+    tool: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tool, "ROOT", root)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    assert tool.main(["--chek"]) == 2 and "usage: " in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
 def test_commands_page_has_every_command(tool: ModuleType) -> None:
