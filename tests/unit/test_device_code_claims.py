@@ -123,6 +123,24 @@ def test_record(tool: ModuleType, tmp_path: Path) -> None:
     assert tool.difference(path, newer) == ""
 
 
+def test_claims_are_searched_without_the_return_type(tool: ModuleType) -> None:
+    claim = tool.judging.Claim("^rocmfpx_a<", arch=("gfx1151",))
+    assert claim.speaks_of("void rocmfpx_a<1>(int)", "gfx1151")
+    assert not claim.speaks_of("void rocmfpx_a<1>(int)", "gfx1201")
+    assert not claim.speaks_of("void the_rocmfpx_a<1>(int)", "gfx1151")
+
+
+def test_the_page_holds_vector_kernels_against_the_memory(tool: ModuleType) -> None:
+    """FP2: 10 bytes a block of 32, so 40 * 64 * 2.5e9 instructions and 256e9 / 0.3125 weights a second."""
+    names = [f"void rocmfpx_mmv<(ggml_type)107, {shape}, 0>(int)" for shape in ("1, 4", "1, 2", "2, 4")]
+    done = compiled(tool, *map(kernel, names))
+    claims = [tool.judging.Claim("107, 1, 4", weights_per_loop=5)]
+    claims += [tool.judging.Claim("107, (1, 2|2, 4)", weights_per_loop=2)]
+    page = import_module("device_code.record").page(tool.record_of([done], claims, OVERLAY, ["clang 1"]))
+    assert "| type | fit | 1 column | 2 columns |" in page
+    assert "| FP2 | 7.8 | 5.00 (64%) | 5.00 (64%) |" in page
+
+
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"schema": 2, "compilers": [], "rows": []}', '{"schema": 1, "rows": [{}]}']
 )

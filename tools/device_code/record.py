@@ -1,6 +1,7 @@
 """The committed record of what our kernels compile to, and the page made from it."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +31,27 @@ waves of 32 lanes, and 16 waves at most (LLVM 19, AMDGPUBaseInfo.cpp: getTotalNu
 Vector ALU: instructions in the whole kernel; a weight: those of its largest inner loop, over the weights that
 a lane handles in one pass, where the kernel claims that number.
 A release of ROCm carries another LLVM: these figures show what a change does, not what every build ships."""
+
+# Of the matrix-vector kernels: name and bytes of a block of 32 weights, by the type's number.
+BLOCKS = {
+    107: ("FP2", 10),
+    104: ("FP3", 14),
+    101: ("FP4_FAST", 17),
+    100: ("FP4", 18),
+    102: ("FP6", 26),
+    103: ("FP8", 33),
+}
+VECTOR_KERNEL = re.compile(r"^rocmfpx_mmv<\(ggml_type\)(\d+), (\d),")
+BOUND_ARCH, UNITS, LANES, CLOCK_HZ, BYTES_S = "gfx1151", 40, 64, 2.5e9, 256e9
+BOUND = f"""\
+## Memory or arithmetic
+
+{BOUND_ARCH} with {UNITS} compute units: each issues {LANES} lanes of vector instructions a clock (two
+SIMDs of 32, dual issue not counted), {UNITS * LANES * CLOCK_HZ / 1e12:.1f}e12 a second at
+{CLOCK_HZ / 1e9} GHz, and memory brings {BYTES_S / 1e9:.0f} GB/s. `fit`: vector instructions a weight in the
+time in which the weight's bytes arrive. Beside it what the slowest matrix-vector kernel of the type
+executes in its largest loop, and its share of what fits. One column is decoding: memory decides. With n
+columns a weight is multiplied n times, and where the share comes near 100 % arithmetic decides."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +129,27 @@ def page(record: Record) -> str:
         lines = [HEAD, ["---"] * len(HEAD), *rows]
         table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         parts.append(f"## {file}\n\n{table}")
-    return "\n\n".join([*parts, NOTES]) + "\n"
+    return "\n\n".join([*parts, NOTES, *_bound(record)]) + "\n"
+
+
+def _bound(record: Record) -> list[str]:
+    """Return the section that holds matrix-vector kernels against the memory, where they are recorded."""
+    worst: dict[tuple[int, int], float] = {}
+    for row in record.rows:
+        found = VECTOR_KERNEL.match(row.kernel)
+        if found and row.arch == BOUND_ARCH and row.valu_per_weight is not None:
+            place = (int(found[1]), int(found[2]))
+            worst[place] = max(worst.get(place, 0.0), row.valu_per_weight)
+    columns = sorted({n for _, n in worst})
+    if not columns:
+        return []
+    lines = [("type", "fit", *(f"{n} column{'s' * (n > 1)}" for n in columns)), ("---",) * (len(columns) + 2)]
+    for kind, (name, size) in BLOCKS.items():
+        room = UNITS * LANES * CLOCK_HZ / (BYTES_S * 32 / size)
+        cells = (worst.get((kind, n)) for n in columns)
+        shown = ("" if cell is None else f"{cell:.2f} ({cell / room:.0%})" for cell in cells)
+        lines.append((name, f"{room:.1f}", *shown))
+    return [BOUND, "\n".join("| " + " | ".join(line) + " |" for line in lines)]
 
 
 def _row(done: Compiled, kernel: KernelResources, claims: Sequence[Claim]) -> Row:
