@@ -12,7 +12,7 @@ from pylucebox.cli.console import Console, format_bytes
 from pylucebox.cli.memory import MOST_TOKENS, memory_lines, plan_memory
 from pylucebox.cli.options import global_options
 from pylucebox.core.builds import find_build
-from pylucebox.core.errors import LuceboxError, MissingError, RequestError
+from pylucebox.core.errors import LuceboxError, MissingError, RequestError, one_line
 from pylucebox.core.paths import find_layout
 from pylucebox.formats.checkpoint import open_checkpoint
 from pylucebox.formats.inspect import ModelInfo
@@ -210,4 +210,4 @@ def _table_dict(table: TensorTable) -> dict[str, Any]:
 
 def _print(console: Console, lines: list[tuple[str, str]]) -> None:
     for name, text in lines:
-        console.answer(f"{name:<25} {text}".rstrip())
+        console.answer(f"{name:<25} {one_line(text)}".rstrip())

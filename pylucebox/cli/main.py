@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from pylucebox.cli.console import Console, print_error
 from pylucebox.cli.failures import as_error, ending_like_interrupt, interrupted
-from pylucebox.core.errors import MissingError
+from pylucebox.core.errors import LuceboxError, MissingError
 
 # Verb -> module in this package. Modules load on use, so that `lucebox build` needs neither numpy nor gguf.
 VERBS = ("build", "doctor", "run", "inspect", "convert", "quantize", "imatrix", "bench", "patches")
@@ -129,8 +130,17 @@ def main(argv: list[str] | None = None) -> Any:
     else:
         sys.exit(status if isinstance(status, int) else 0)
     if json_output or error.exit_code != 130:
-        print_error(error, command, json_output, color)
+        _print_error(error, command, json_output, color)
     sys.exit(error.exit_code)
+
+
+def _print_error(error: LuceboxError, command: str, json_output: bool, color: bool | None) -> None:
+    """Print an error; where stdout takes no object (a full disk, a closed pipe), on stderr for people."""
+    try:
+        print_error(error, command, json_output, color)
+    except OSError:
+        with suppress(OSError):
+            print_error(error, command, False, color)
 
 
 def _named_command(words: list[str]) -> str:

@@ -17,7 +17,7 @@ from pylucebox.cli.memory import MOST_TOKENS, plan_memory, refuse_overcommit
 from pylucebox.cli.options import global_options
 from pylucebox.core import paths, processes
 from pylucebox.core.builds import find_build
-from pylucebox.core.errors import LuceboxError, MissingError, RequestError, ServerError
+from pylucebox.core.errors import LuceboxError, MissingError, RequestError, ServerError, one_line
 from pylucebox.core.paths import Layout, find_layout
 from pylucebox.core.receipts import BuildReceipt, fingerprint, sha256_file
 from pylucebox.formats.inspect import ModelInfo
@@ -354,4 +354,4 @@ def _told(question: Callable[[], T]) -> T | None:
 
 def _print(console: Console, lines: Iterable[tuple[str, str]]) -> None:
     for name, text in lines:
-        console.note(f"{name:<11} {text}")
+        console.note(f"{name:<11} {one_line(text)}")

@@ -217,3 +217,12 @@ def test_an_error_names_its_command_as_a_result_does(
 ) -> None:
     _, out, _ = run(capsys, "--json", *words)
     assert json.loads(out)["command"] == command
+
+
+@pytest.mark.parametrize("words", [["patches", "list"], ["patches", "list", "--json"]])
+def test_an_output_that_takes_nothing_is_no_traceback(words: list[str]) -> None:
+    argv = [sys.executable, "-m", "pylucebox", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3 and done.stderr.startswith("error: No space left on device\n")
+    assert "Traceback" not in done.stderr

@@ -123,3 +123,13 @@ def test_a_build_that_cannot_be_asked_is_told(
     assert code == 0 and "estimated from headers" in out
     assert "warning: no build is asked for the memory plan: LUCEBOX_TARGET: no finished build" in err
     assert run(capfd, pair[0], "--headers-only")[2] == ""
+
+
+def test_a_models_name_does_not_steer_the_terminal(
+    pair: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, evil = pair[0].read_bytes(), b"a\x1b[31m\nb"
+    at = data.index(b"tiny-ds4", data.index(b"general.name"))
+    (tmp_path / "m.gguf").write_bytes(data[:at] + evil + data[at + len(evil) :])
+    code, out, _ = run(capfd, tmp_path / "m.gguf", "--headers-only")
+    assert code == 0 and out.splitlines()[1].split(None, 1) == ["name", "a\\x1b[31m\\nb"]
