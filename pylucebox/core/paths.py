@@ -84,7 +84,8 @@ def find_layout() -> Layout:
     """Return the layout of this installation: the checkout around the package, else the user's folders."""
     cache = user_cache_dir()
     checkout = PACKAGE_DIR.parent
-    if (checkout / "vendor" / LOCK_NAME).is_file() and (checkout / "ggml_patches" / "series").is_file():
+    # One of the two is enough: the error then names the file that a damaged clone lacks.
+    if (checkout / "vendor" / LOCK_NAME).is_file() or (checkout / "ggml_patches" / "series").is_file():
         return Layout(
             is_checkout=True,
             vendor_dir=checkout / "vendor",

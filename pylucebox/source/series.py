@@ -88,10 +88,18 @@ def parse_series(text: str) -> list[str]:
 
 
 def series_digest(patches_dir: Path) -> str:
-    """Return one hash over the names and contents of all patches, in order."""
+    """Return one hash over the names and contents of all patches, in order.
+
+    Raises IntegrityError when one is missing.
+    """
     parts = []
-    for name in series_names(patches_dir):
-        parts.append(f"{name} {sha256_bytes((patches_dir / name).read_bytes())}")
+    for path in (patches_dir / name for name in series_names(patches_dir)):
+        try:
+            parts.append(f"{path.name} {sha256_bytes(path.read_bytes())}")
+        except OSError as bad:
+            raise IntegrityError(
+                f"{path}: named in series but cannot be read: {bad.strerror}", hint=RESTORE
+            ) from bad
     return sha256_bytes("\n".join(parts).encode())
 
 

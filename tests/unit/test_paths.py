@@ -28,3 +28,12 @@ def test_without_a_home_nothing_is_kept_in_odd_places(monkeypatch: pytest.Monkey
             paths.find_layout()
     monkeypatch.setenv("LUCEBOX_HOME", "here")
     assert paths.find_layout().runs_dir == Path.cwd() / "here/runs"
+
+
+def test_a_clone_that_lost_a_file_is_still_a_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "PACKAGE_DIR", tmp_path / "pylucebox")
+    monkeypatch.setenv("LUCEBOX_HOME", str(tmp_path / "home"))
+    assert not paths.find_layout().is_checkout
+    (tmp_path / "ggml_patches").mkdir()
+    (tmp_path / "ggml_patches/series").write_text("")
+    assert paths.find_layout().lock_path == tmp_path / "vendor" / paths.LOCK_NAME

@@ -107,6 +107,9 @@ def test_the_digest_depends_on_order_and_content(tmp_path: Path) -> None:
         "0001-vendor-one-form.patch\n# other comment\n0002-small-register.patch\n"
     )
     assert series_digest(patches) == first
+    (patches / "0002-small-register.patch").unlink()
+    with pytest.raises(IntegrityError, match="0002.*: named in series but cannot be read: No such file"):
+        series_digest(patches)
 
 
 def test_a_patch_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
