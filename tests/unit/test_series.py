@@ -108,7 +108,7 @@ def test_the_digest_depends_on_order_and_content(tmp_path: Path) -> None:
     )
     assert series_digest(patches) == first
     (patches / "0002-small-register.patch").unlink()
-    with pytest.raises(IntegrityError, match="0002.*: named in series but cannot be read: No such file"):
+    with pytest.raises(IntegrityError, match=r"0002.*: named in series but cannot be read: No such file"):
         series_digest(patches)
 
 
