@@ -12,9 +12,9 @@ from pylucebox.core.builds import list_builds
 from pylucebox.core.errors import LuceboxError
 from pylucebox.core.paths import Layout
 from pylucebox.formats.encoders import NumpyEncoder, RowEncoder
-from pylucebox.formats.presets import FILE_TYPES, ROCMFPX_BACKENDS, FileType
+from pylucebox.formats.presets import FILE_TYPES, FileType
 from pylucebox.formats.recipes import MIXES, RECIPES
-from pylucebox.native.targets import TARGETS
+from pylucebox.native.targets import BACKENDS, CPU_ONLY_TYPES
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 OUT = click.Path(dir_okay=False, path_type=Path)
@@ -71,10 +71,10 @@ def find_encoder(layout: Layout, threads: int | None, search: bool) -> RowEncode
 
 
 def list_types(console: Console, command: str) -> None:
-    """Print every name of --to: bits a weight, the verbs that take it, the targets with kernels."""
+    """Print every name of --to: bits a weight, the verbs that take it, the back-ends with kernels."""
     rows = [_row(t) for t in FILE_TYPES.values()]
     rows += [
-        {"name": r.name, "bits": None, "verbs": ["convert"], "kernels": list(TARGETS), "about": r.about}
+        {"name": r.name, "bits": None, "verbs": ["convert"], "kernels": list(BACKENDS), "about": r.about}
         for r in RECIPES.values()
         if r.name not in FILE_TYPES
     ]
@@ -89,13 +89,11 @@ def list_types(console: Console, command: str) -> None:
 
 def _row(file_type: FileType) -> dict[str, Any]:
     name = file_type.name.lower()
-    kernels = [
-        t.name for t in TARGETS.values() if not file_type.is_ours or ROCMFPX_BACKENDS & set(t.backends)
-    ]
+    kernels = BACKENDS[:1] if file_type.base.lower() in CPU_ONLY_TYPES else BACKENDS
     return {
         "name": name,
         "bits": file_type.bits,
         "verbs": ["convert", "quantize"] if name in RECIPES or name in MIXES else ["quantize"],
-        "kernels": kernels,
+        "kernels": list(kernels),
         "about": file_type.about or (RECIPES[name].about if name in RECIPES else ""),
     }

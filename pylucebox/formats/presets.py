@@ -21,8 +21,6 @@ FLOATS = frozenset(("F32", "F16", "BF16"))
 NEED_IMATRIX = frozenset(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"))
 SEARCH_KEY = "lucebox.quantize.search"  # true in files of the opt-in encoder
 BELOW_5_BITS = frozenset((FP2, FP3, FP4, FP4_FAST))
-# Back-ends with code for the ROCmFPX types; every back-end has it for upstream's.
-ROCMFPX_BACKENDS = frozenset(("cpu",))
 
 
 class Kind(Enum):

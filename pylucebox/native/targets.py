@@ -50,6 +50,11 @@ COMMON_DEFINES: Mapping[str, str] = {
 }
 
 
+# Back-ends of the targets, and the types whose products only the CPU has kernels for (by ggml-cuda itself).
+BACKENDS = ("cpu", "cuda", "hip")
+CPU_ONLY_TYPES = frozenset(("tq1_0", "tq2_0"))
+
+
 @dataclass(frozen=True)
 class Target:
     """One way to build. backends: ggml's names; configure fails when one of them is off afterwards.

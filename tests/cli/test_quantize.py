@@ -49,11 +49,8 @@ def test_one_list_of_types_for_both_verbs(capsys: pytest.CaptureFixture[str], co
         "quantize",
         "cpu",
     ]
-    assert next(line for line in lines if line.startswith("q4_k_m")).split()[1:] == [
-        "4.50",
-        "quantize",
-        "cpu",
-    ]
+    for name, words in (("q4_k_m", "4.50 quantize cpu cuda hip"), ("tq2_0", "2.06 quantize cpu")):
+        assert next(line for line in lines if line.startswith(name)).split()[1:] == words.split()
 
 
 def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
