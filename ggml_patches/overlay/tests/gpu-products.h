@@ -233,12 +233,10 @@ class products {
                 gate = new_matrix(at);
                 up   = new_matrix(at + walk_.matrix);
             }
-            // up first, as build_moe_ffn does
             ggml_tensor * u = product(up, ids);
             ggml_tensor * g = product(gate, ids);
-            made            = {u, g, ggml_swiglu_clamp(ctx(), g, u, GLU_LIMIT)};
-            ggml_build_forward_expand(graph, u);
-            ggml_build_forward_expand(graph, g);
+            // the graph visits the gate first, as a model's does: ggml-cuda fuses the three in this order alone
+            made = {u, g, ggml_swiglu_clamp(ctx(), g, u, GLU_LIMIT)};
         } else {
             if (up == nullptr || !shape_.experts) {
                 up = new_matrix(at);
