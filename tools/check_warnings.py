@@ -220,7 +220,8 @@ def check(layout: Layout) -> tuple[list[str], int]:
     chosen = [unit for unit in units if unit.source.resolve() in touched]
     reached = {path for said in compile_units(chosen, folder) for path in said.read}
     for path in sorted(p for p in touched if str(p) not in reached):
-        readers = including(path, units) if path.suffix in HEADERS else []
+        # a unit that was compiled and did not reach the header includes it in other builds alone
+        readers = [u for u in including(path, units) if u not in chosen] if path.suffix in HEADERS else []
         if not readers and path.is_relative_to(trees.overlay):
             readers = [borrowed(path, trees, units)]
         chosen += [unit for unit in readers if unit not in chosen]
