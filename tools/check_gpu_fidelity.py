@@ -26,13 +26,13 @@ from typing import Any
 import gpu_smoke
 import numpy as np
 from gpu_fidelity_page import as_markdown, row
+from gpu_fidelity_texts import Ids, Texts, load_texts
 
 from pylucebox.core import processes
 from pylucebox.core.errors import GateError, IntegrityError, LuceboxError, RequestError
 from pylucebox.core.paths import PACKAGE_DIR
 from pylucebox.formats.convert import convert
 from pylucebox.formats.presets import FP2, FP3, FP4, FP4_FAST, FP6, FP8
-from pylucebox.measure.fidelity import SETS
 from pylucebox.measure.machine import describe_machine
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,23 +42,12 @@ OURS = (FP2, FP3, FP4_FAST, FP4, FP6, FP8)
 YARDSTICKS = ("MXFP4_MOE", "Q8_0")
 MODES = {"exact": "f32", "default": "f16"}  # what lucebox-logits calls them
 UBATCH = 128
-TOGETHER = 10  # documents a text: 400 to 800 tokens
 MAX_TOKENS = 80  # the longest shipped answer has 72
 NEAR_TIE = 1e-3  # of the range of the logits
 MAX_PERPLEXITY = 1e-3  # relative
 ON_GPU = re.compile(r"((?:CUDA|ROCm)\d+) model buffer size")
 
-Ids = tuple[int, ...]
 Rows = np.ndarray[Any, np.dtype[np.float32]]
-
-
-@dataclass(frozen=True)
-class Texts:
-    """What is evaluated. prompts: id and token ids. chat: texts of the trained kind, prose: held out."""
-
-    prompts: tuple[tuple[str, Ids], ...]
-    chat: tuple[Ids, ...]
-    prose: tuple[Ids, ...]
 
 
 @dataclass(frozen=True)
@@ -88,6 +77,7 @@ class Perplexity:
     """Of one set of texts. relative: GPU over CPU, less 1; error: standard error of that, from paired tokens.
 
     logit_difference: the largest, relative to the range of the position's logits.
+    cpu_broken, gpu_broken: tokens whose logits are no numbers on that side; the rest is over the others.
     """
 
     tokens: int
@@ -96,6 +86,8 @@ class Perplexity:
     relative: float
     error: float
     logit_difference: float
+    cpu_broken: int
+    gpu_broken: int
 
 
 @dataclass(frozen=True)
@@ -120,6 +112,10 @@ class Arm:
         ]
         if abs(self.chat.relative) > MAX_PERPLEXITY:
             found.append(f"{name}: perplexity differs by {self.chat.relative:.1e}")
+        for side in ("cpu", "gpu"):
+            broken = getattr(self.chat, f"{side}_broken") + getattr(self.prose, f"{side}_broken")
+            if broken:
+                found.append(f"{name}: logits of {broken} tokens are no numbers on the {side.upper()}")
         return tuple(found)
 
 
@@ -250,12 +246,15 @@ def perplexity(texts: Sequence[Ids], mine: Sequence[Rows], theirs: Sequence[Rows
     cpu, gpu = (
         np.concatenate([losses(*pair) for pair in zip(texts, rows, strict=True)]) for rows in (mine, theirs)
     )
-    if not (np.isfinite(cpu).all() and np.isfinite(gpu).all()):
-        raise IntegrityError("logits that are no numbers")
+    broken = [int((~np.isfinite(side)).sum()) for side in (cpu, gpu)]
+    whole = np.isfinite(cpu) & np.isfinite(gpu)
+    if not whole.any():
+        return Perplexity(0, 0.0, 0.0, 0.0, 0.0, 0.0, *broken)
     worst = max(
-        float((np.abs(a - b).max(axis=1) / (a.max(axis=1) - a.min(axis=1))).max())
+        float(np.nanmax(np.abs(a - b).max(axis=1) / (a.max(axis=1) - a.min(axis=1)), initial=0.0))
         for a, b in zip(mine, theirs, strict=True)
     )
+    cpu, gpu = cpu[whole], gpu[whole]
     delta = gpu - cpu
     return Perplexity(
         len(cpu),
@@ -264,29 +263,8 @@ def perplexity(texts: Sequence[Ids], mine: Sequence[Rows], theirs: Sequence[Rows
         float(np.expm1(delta.mean())),
         float(delta.std(ddof=1) / np.sqrt(len(delta))),
         worst,
+        *broken,
     )
-
-
-def load_texts(folder: Path, prompts: int) -> Texts:
-    """Read the shipped prompts, `prompts` of each kind, and join prompts and answers, TOGETHER at a time.
-
-    The model was trained on documents behind each other. Prose is held out, and full of near ties.
-    """
-    ids = {record["id"]: tuple(record["prompt_ids"]) for record in _records(folder / "prompt_ids.jsonl")}
-    asked: list[tuple[str, Ids]] = []
-    chat: list[Ids] = []
-    for kind in SETS:
-        records = _records(folder / f"{kind}.jsonl")
-        asked += [(r["id"], ids[r["id"]]) for r in records[:prompts]]
-        documents = [ids[r["id"]] + tuple(r["ref_output_ids"]) for r in records]
-        chat += [sum(documents[i : i + TOGETHER], ()) for i in range(0, len(documents), TOGETHER)]
-    with np.load(folder / "reference.npz") as reference:
-        prose = tuple(map(int, reference["long_ids"]))
-    return Texts(tuple(asked), tuple(chat), (prose,))
-
-
-def _records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def as_dict(arm: Arm) -> dict[str, Any]:

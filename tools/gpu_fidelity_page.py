@@ -12,6 +12,7 @@ COLUMNS = (
     "GPU",
     "GPU, prose",
     "logit difference",
+    "no numbers",
 )
 ABOUT = """\
 Greedy texts of {prompts} prompts, token for token. Near tie: the CPU's logits of the two tokens lie within
@@ -21,8 +22,8 @@ another token best are counted. Perplexity relative to the CPU's, with its stand
 tokens of chat, which the model was trained for, and {prose} of prose, held out (perplexity there is in the
 hundreds), in micro-batches of {ubatch}; on chat, ROCmFPX types have to stay within {perplexity:.0e}. Logit
 difference: the largest, relative to the row's range; where the router's choice of an expert falls the other
-way, it is large. Upstream's types run upstream's kernels: a yardstick, without limits. `exact`: F32 cache,
-no flash attention.
+way, it is large. No numbers: tokens, of both sides, whose logits are none; left out of the rest. Upstream's
+types run upstream's kernels: a yardstick, without limits. `exact`: F32 cache, no flash attention.
 """
 
 
@@ -42,6 +43,7 @@ def row(arm: dict[str, Any]) -> str:
         f"{chat['relative']:+.1e} ± {chat['error']:.0e}",
         f"{prose['relative']:+.1e} ± {prose['error']:.0e}",
         f"{max(chat['logit_difference'], prose['logit_difference']):.1e}",
+        f"{sum(texts[f'{side}_broken'] for texts in (chat, prose) for side in ('cpu', 'gpu')) or ''}",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from tool_modules import load_tool
 
-from pylucebox.core.errors import IntegrityError
-
 pytestmark = pytest.mark.unit
 tool = load_tool("check_gpu_fidelity")
 
@@ -49,12 +47,22 @@ def test_perplexity_of_known_probabilities():
     found = tool.perplexity([text], [half], [quarter])
     assert (found.tokens, found.cpu, found.gpu) == (2, pytest.approx(2), pytest.approx(4))
     assert found.relative == pytest.approx(1)
-    with pytest.raises(IntegrityError, match="no numbers"):
-        tool.perplexity([text], [half], [half * np.nan])
+
+
+def test_logits_that_are_no_numbers_are_counted_and_a_fault():
+    text, good = (0, 1, 2), np.log(np.full((3, 3), 1 / 3, dtype=np.float32))
+    bad = good.copy()
+    bad[1] = np.nan
+    found = tool.perplexity([text], [good], [bad])
+    assert (found.tokens, found.cpu_broken, found.gpu_broken) == (1, 0, 1)
+    assert found.gpu == pytest.approx(3)
+    assert tool.perplexity([text], [good], [good * np.nan]).tokens == 0
+    arm = tool.Arm("T", "exact", 2, 2, 80, (), found, replace(found, gpu_broken=2), 1.0)
+    assert arm.faults == ("T, exact: logits of 3 tokens are no numbers on the GPU",)
 
 
 def test_what_falls_short():
-    same = tool.Perplexity(100, 1.5, 1.5, 0.0, 0.0, 0.0)
+    same = tool.Perplexity(100, 1.5, 1.5, 0.0, 0.0, 0.0, 0, 0)
     split = tool.Split("p", 2, 3, 5, 1e-4, 4, 0, 0.0)
     arm = tool.Arm("T", "exact", 2, 1, 80, (split,), same, replace(same, relative=0.1), 1.0)
     assert arm.faults == ()
@@ -66,12 +74,14 @@ def test_what_falls_short():
 
 
 def test_the_page_names_what_was_found():
-    same = tool.Perplexity(100, 1.5, 1.5, 2e-4, 1e-4, 0.01)
+    same = tool.Perplexity(100, 1.5, 1.5, 2e-4, 1e-4, 0.01, 0, 0)
     split = tool.Split("p", 2, 3, 5, 1e-4, 4, 1, 0.002)
     arm = tool.as_dict(tool.Arm("T", "exact", 2, 1, 80, (split,), same, same, 1.0))
     row = tool.row(arm)
     delta = "+2.0e-04 ± 1e-04"
-    assert row == f"| T, exact | 1 of 2 | 1 of 1 | 1.0e-04 | 1 of 4 | 1.5000 | {delta} | {delta} | 1.0e-02 |"
+    assert (
+        row == f"| T, exact | 1 of 2 | 1 of 1 | 1.0e-04 | 1 of 4 | 1.5000 | {delta} | {delta} | 1.0e-02 |  |"
+    )
 
 
 def test_texts_are_longer_than_a_micro_batch():
