@@ -37,5 +37,5 @@ def test_unknown_type_is_refused_by_tensor_and_id(build: BuildReceipt, tmp_path:
     said = done.stdout + done.stderr
     assert done.returncode == 1, said
     assert "blk.0.attn_k.weight" in said
-    assert str(struct.unpack("<i", struct.pack("<I", type_id))[0]) in said
+    assert str(type_id) in said
     assert not out.exists()
