@@ -285,7 +285,7 @@ def test_a_damaged_receipt_is_an_integrity_error(small: Small) -> None:
     small.build()
     path = small.layout.build_dir("cpu") / "receipt.json"
     path.write_text('{"id": "x"}')
-    with pytest.raises(Exception, match="receipt.json: field 'target' is missing") as caught:
+    with pytest.raises(Exception, match=r"receipt\.json: field 'target' is missing") as caught:
         BuildReceipt.load(path.parent)
     assert getattr(caught.value, "exit_code", 0) == 4
 
