@@ -1,7 +1,8 @@
 """Compile the loader and the fuzz target with address and undefined-behaviour checks, into build/sanitize.
 
-Needs clang 19 with its run-time libraries (Debian: apt-get install clang-19 libclang-rt-19-dev). Only what
-meets a file is built: ggml, its CPU back-end, llama and two small programs of overlay/tests.
+Needs clang 19 with its run-time libraries (Debian: apt-get install clang-19 libclang-rt-19-dev) and installs
+them when it may. Only what meets a file is built: ggml, its CPU back-end, llama and two small programs of
+overlay/tests.
 """
 
 import os
@@ -9,6 +10,8 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from device_code.toolchain import install_packages
 
 from pylucebox.core import processes
 from pylucebox.core.errors import BuildError, LuceboxError, MissingError
@@ -29,6 +32,8 @@ OFF = (
     "GIT_EXE",
     "LUCEBOX_BUILD_TESTS",
 )
+COMPILERS = ("clang-19", "clang++-19")
+PACKAGES = ("clang-19", "libclang-rt-19-dev")
 PROGRAMS = ("fuzz-lucebox-gguf", "fuzz-lucebox-load")
 
 
@@ -37,11 +42,26 @@ def sanitize_dir(layout: Layout) -> Path:
     return layout.build_dir("sanitize")
 
 
+def find_compilers() -> list[str]:
+    """Return the C and the C++ compiler, which are installed if need be. Raises MissingError."""
+    if not all(map(shutil.which, COMPILERS)) or not _has_run_time():
+        install_packages(PACKAGES)
+    if not _has_run_time():
+        raise MissingError(
+            "clang-19: no libclang_rt.fuzzer among its libraries", hint=f"apt-get install {PACKAGES[1]}"
+        )
+    return [str(shutil.which(name)) for name in COMPILERS]
+
+
+def _has_run_time() -> bool:
+    """True when programs can be linked with the checks and the fuzzer."""
+    lines = processes.run([COMPILERS[0], "-print-resource-dir"], error=MissingError).lines
+    return any(Path(lines[0]).glob("lib/*/libclang_rt.fuzzer*.a"))
+
+
 def build(layout: Layout, programs: Sequence[str] = PROGRAMS) -> Path:
     """Make or refresh `programs`; return their folder. Raises MissingError or BuildError."""
-    compilers = [shutil.which(name) for name in ("clang-19", "clang++-19")]
-    if not all(compilers):
-        raise MissingError("clang-19 not found", hint="apt-get install clang-19 libclang-rt-19-dev")
+    compilers = find_compilers()
     tools, tree, folder = find_toolchain(), prepare(layout).tree, sanitize_dir(layout)
     configure = [
         *(tools.cmake, "-G", "Ninja", "-S", tree, "-B", folder, f"-DCMAKE_MAKE_PROGRAM={tools.ninja}"),

@@ -62,7 +62,7 @@ def find_hip(cache: Path, fetch: bool = True) -> HipToolchain:
             names = ", ".join(absent) or str(ready)
             raise MissingError(f"{names}: not there", hint="python tools/check_device_code.py")
         if absent:
-            _install(COMPILER_PACKAGES)
+            install_packages(COMPILER_PACKAGES)
         if not ready.is_dir():
             _make_ready(ready)
     version = processes.run(["clang++-19", "--version"], error=MissingError).lines[0]
@@ -100,7 +100,8 @@ def _clang_name(line: str) -> str:
     return f"clang {found[1] if found else line}"
 
 
-def _install(packages: Sequence[str]) -> None:
+def install_packages(packages: Sequence[str]) -> None:
+    """Install Debian packages. Raises MissingError that says how, when not root or without apt."""
     needed = f"{', '.join(packages)}: not installed"
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise MissingError(needed, hint=f"apt-get install {' '.join(packages)}")
