@@ -73,11 +73,13 @@ def predict(
             hint="give a DeepSeek-V4 target, as `lucebox convert` makes it",
         )
     total = align(context_tokens, CELL_PADDING)
+    # the server cuts the target's batches before it rounds the context up, the drafter's behind that
+    ubatch, drafter_ubatch = min(context_tokens, ubatch), min(total, ubatch)
     cells = total if unified else align(max(1, total // parallel), CELL_PADDING)
     block = drafter.dspark.block_size if drafter and drafter.dspark else 0
     drafts = block if draft_tokens is None else draft_tokens
     planes = parallel * (1 + drafts)
-    tokens = -(-min(total, ubatch) // parallel) * parallel
+    tokens, drafter_tokens = (-(-most // parallel) * parallel for most in (ubatch, drafter_ubatch))
     batch = Batch(
         tokens=tokens,
         streams=parallel,
@@ -90,7 +92,7 @@ def predict(
         flash_attention=flash_attention,
         features=drafter.dspark.target_layers if drafter and drafter.dspark else (),
     )
-    drafter_cells = _drafter_cells(drafter, cells, ubatch, parallel if unified else 1)
+    drafter_cells = _drafter_cells(drafter, cells, drafter_ubatch, parallel if unified else 1)
     window = batch.window_cells * _row_bytes(model, "attention.key_length", kv_type)
     return MemoryPlan(
         context_tokens=cells,
@@ -102,7 +104,7 @@ def predict(
         drafter_weights_bytes=drafter.tensor_bytes if drafter else 0,
         drafter_cache_bytes=_drafter_cache(drafter, drafter_cells, parallel, drafter_kv_type, unified),
         compute_bytes=buffer_bytes(Ds4Graph(model, batch).build()),
-        drafter_compute_bytes=_drafter_compute(drafter, tokens, drafter_cells, flash_attention)
+        drafter_compute_bytes=_drafter_compute(drafter, drafter_tokens, drafter_cells, flash_attention)
         if drafter
         else 0,
     )

@@ -63,6 +63,8 @@ def check(
 
 # Context, micro-batch, sequences, shared cache, cache type, flash attention.
 SETTINGS = [
+    (200, 512, 4, True, "f16", "auto"),  # no multiple of 256, which the server rounds contexts up to
+    (300, 2048, 1, False, "f16", "off"),
     (512, 512, 4, True, "f16", "auto"),
     (4096, 64, 1, False, "f16", "on"),
     (4096, 2048, 2, False, "f16", "off"),
