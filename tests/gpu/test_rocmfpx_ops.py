@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+from conftest import lacking
 
 from pylucebox.core.builds import list_builds
 from pylucebox.core.paths import Layout
@@ -14,7 +15,7 @@ def gpu_build(layout: Layout) -> BuildReceipt:
     """The first finished GPU build."""
     found = [receipt for receipt in list_builds(layout) if receipt.is_gpu]
     if not found:
-        pytest.skip("not run: a GPU build (run `lucebox build --target sm_90`)")
+        lacking("gpu", "a GPU build (run `lucebox build --target sm_90`)")
     return found[0]
 
 
@@ -22,6 +23,6 @@ def gpu_build(layout: Layout) -> BuildReceipt:
 def test_program(gpu_build: BuildReceipt, program: str) -> None:
     done = subprocess.run([gpu_build.bin_dir / program], capture_output=True, text=True)
     if "for want of a GPU" in done.stdout:
-        pytest.skip("not run: no GPU on this machine")
+        lacking("gpu", "a GPU on this machine")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert "refused" in done.stdout and "FAIL" not in done.stdout
