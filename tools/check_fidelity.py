@@ -24,6 +24,7 @@ from pylucebox.formats.recipes import RECIPES
 from pylucebox.measure import fidelity
 from pylucebox.measure.fidelity import Answer, Drafting, LogitsCheck, Prompt
 from pylucebox.measure.machine import describe_machine
+from pylucebox.measure.report import write_text
 from pylucebox.runtime.server import ServerCommand, free_port, start
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -236,15 +237,9 @@ def _markdown_row(run: dict[str, Any]) -> str:
 
 def write(out_dir: Path, result: dict[str, Any]) -> None:
     """Write both files, each complete or not at all."""
-    out_dir.mkdir(parents=True, exist_ok=True)
     stem = f"tiny-ds4-{result['build']['target']}"
-    for name, text in (
-        (f"{stem}.json", json.dumps(result, indent=1) + "\n"),
-        (f"{stem}.md", as_markdown(result)),
-    ):
-        partial = out_dir / f"{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(out_dir / name)
+    write_text(out_dir / f"{stem}.json", json.dumps(result, indent=1) + "\n")
+    write_text(out_dir / f"{stem}.md", as_markdown(result))
 
 
 def main() -> int:

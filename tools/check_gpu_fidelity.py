@@ -34,6 +34,7 @@ from pylucebox.core.paths import PACKAGE_DIR
 from pylucebox.formats.convert import convert
 from pylucebox.formats.presets import FP2, FP3, FP4, FP4_FAST, FP6, FP8
 from pylucebox.measure.machine import describe_machine
+from pylucebox.measure.report import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCES = ROOT / "tests/vectors/tiny-ds4/prompts"
@@ -333,15 +334,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def write(out_dir: Path, result: dict[str, Any]) -> None:
     """Write both files, each complete or not at all."""
-    out_dir.mkdir(parents=True, exist_ok=True)
     stem = f"tiny-ds4-{result['build']['target']}-gpu"
-    for name, text in (
-        (f"{stem}.json", json.dumps(result, indent=1) + "\n"),
-        (f"{stem}.md", as_markdown(result)),
-    ):
-        partial = out_dir / f"{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(out_dir / name)
+    write_text(out_dir / f"{stem}.json", json.dumps(result, indent=1) + "\n")
+    write_text(out_dir / f"{stem}.md", as_markdown(result))
 
 
 def main() -> int:
