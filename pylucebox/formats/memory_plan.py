@@ -66,12 +66,7 @@ def predict(
     context_tokens: of all sequences together, shared out unless `unified`. draft_tokens: drafted at most a
     step, by default the drafter's block; every one keeps a copy of the compressor state.
     """
-    if not model.is_target:
-        raise RequestError(
-            f"{model.path}: key general.architecture is {model.architecture[:SHOWN]}, only "
-            f"{TARGET_ARCHITECTURE} can be planned",
-            hint="give a DeepSeek-V4 target, as `lucebox convert` makes it",
-        )
+    _require_target(model)
     total = align(context_tokens, CELL_PADDING)
     # the server cuts the target's batches before it rounds the context up, the drafter's behind that
     ubatch, drafter_ubatch = min(context_tokens, ubatch), min(total, ubatch)
@@ -79,19 +74,8 @@ def predict(
     block = drafter.dspark.block_size if drafter and drafter.dspark else 0
     drafts = block if draft_tokens is None else draft_tokens
     planes = parallel * (1 + drafts)
-    tokens, drafter_tokens = (-(-most // parallel) * parallel for most in (ubatch, drafter_ubatch))
-    batch = Batch(
-        tokens=tokens,
-        streams=parallel,
-        window_cells=_window_cells(model, cells, ubatch),
-        csa_cells=_compressed_cells(cells, CSA_RATIO),
-        hca_cells=_compressed_cells(cells, HCA_RATIO),
-        outputs=min(tokens, planes),
-        rollback=drafts,
-        kv_type=TYPES[kv_type],
-        flash_attention=flash_attention,
-        features=drafter.dspark.target_layers if drafter and drafter.dspark else (),
-    )
+    batch = _target_batch(model, drafter, cells, parallel, drafts, ubatch, kv_type, flash_attention)
+    drafter_tokens = -(-drafter_ubatch // parallel) * parallel
     drafter_cells = _drafter_cells(drafter, cells, drafter_ubatch, parallel if unified else 1)
     window = batch.window_cells * _row_bytes(model, "attention.key_length", kv_type)
     return MemoryPlan(
@@ -104,9 +88,42 @@ def predict(
         drafter_weights_bytes=drafter.tensor_bytes if drafter else 0,
         drafter_cache_bytes=_drafter_cache(drafter, drafter_cells, parallel, drafter_kv_type, unified),
         compute_bytes=buffer_bytes(Ds4Graph(model, batch).build()),
-        drafter_compute_bytes=_drafter_compute(drafter, drafter_tokens, drafter_cells, flash_attention)
-        if drafter
-        else 0,
+        drafter_compute_bytes=_drafter_compute(drafter, drafter_tokens, drafter_cells, flash_attention),
+    )
+
+
+def _require_target(model: ModelInfo) -> None:
+    if not model.is_target:
+        raise RequestError(
+            f"{model.path}: key general.architecture is {model.architecture[:SHOWN]}, only "
+            f"{TARGET_ARCHITECTURE} can be planned",
+            hint="give a DeepSeek-V4 target, as `lucebox convert` makes it",
+        )
+
+
+def _target_batch(
+    model: ModelInfo,
+    drafter: ModelInfo | None,
+    cells: int,
+    parallel: int,
+    drafts: int,
+    ubatch: int,
+    kv_type: str,
+    flash_attention: bool,
+) -> Batch:
+    """Return the largest batch that the server reserves memory for."""
+    tokens = -(-ubatch // parallel) * parallel
+    return Batch(
+        tokens=tokens,
+        streams=parallel,
+        window_cells=_window_cells(model, cells, ubatch),
+        csa_cells=_compressed_cells(cells, CSA_RATIO),
+        hca_cells=_compressed_cells(cells, HCA_RATIO),
+        outputs=min(tokens, parallel * (1 + drafts)),
+        rollback=drafts,
+        kv_type=TYPES[kv_type],
+        flash_attention=flash_attention,
+        features=drafter.dspark.target_layers if drafter and drafter.dspark else (),
     )
 
 
@@ -169,12 +186,14 @@ def _drafter_cache(drafter: ModelInfo | None, cells: int, parallel: int, kv_type
     return (1 if unified else parallel) * 2 * drafter.count("block_count") * cells * row
 
 
-def _drafter_compute(drafter: ModelInfo, tokens: int, cells: int, flash_attention: bool) -> int:
+def _drafter_compute(drafter: ModelInfo | None, tokens: int, cells: int, flash_attention: bool) -> int:
     """The largest of five moments of its graph, each fitted to what servers took.
 
     Logits with their candidates, hyper-connection streams, attention, experts, plain attention.
     Where logits are the largest, 4.6 % too high for a model of the published sizes; else equal in those seen.
     """
+    if drafter is None:
+        return 0
     e, heads = drafter.count("embedding_length"), drafter.count("attention.head_count")
     streams = drafter.count("hyper_connection.count") * e
     query = heads * drafter.count("attention.key_length")
