@@ -297,6 +297,19 @@ static std::string shape_problem(const random_ds4_shape & s) {
     return "";
 }
 
+random_ds4_shape random_ds4_small() {
+    random_ds4_shape shape;
+    shape.ratios   = {0, 4, 128, 4};
+    shape.n_embd   = 256;
+    shape.n_vocab  = 128;
+    shape.n_head   = 8;
+    shape.q_rank   = 256;
+    shape.o_rank   = 32;
+    shape.n_ff     = 256;
+    shape.n_window = 32;
+    return shape;
+}
+
 ggml_type random_ds4_type(const std::string & name) {
     for (int type = 0; type < GGML_TYPE_COUNT; type++) {
         const char * known = ggml_type_name((ggml_type) type);

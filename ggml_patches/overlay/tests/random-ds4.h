@@ -38,6 +38,9 @@ struct random_ds4_shape {
     uint32_t n_hash_layer  = 1; // leading layers that choose experts by token id
 };
 
+// Four layers, narrow ones: for tests of what is placed and refused, not of numbers.
+random_ds4_shape random_ds4_small();
+
 // Types by class of weight. Compressors, router and indexer projection are BF16, mixing matrices and position tables
 // F32, as in converted checkpoints.
 struct random_ds4_types {

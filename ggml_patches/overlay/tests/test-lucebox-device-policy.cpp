@@ -28,15 +28,7 @@ static bool logged(const std::string & part) {
 // Load a small model of F32 weights with routed experts of Q8_0 and make a context, neither with memory of its own.
 // Returns "no model", "no context" or "ready".
 static std::string load(int n_gpu_layers) {
-    random_ds4_shape shape;
-    shape.ratios   = {0, 4, 128, 4};
-    shape.n_embd   = 256;
-    shape.n_vocab  = 128;
-    shape.n_head   = 8;
-    shape.q_rank   = 256;
-    shape.o_rank   = 32;
-    shape.n_ff     = 256;
-    shape.n_window = 32;
+    const random_ds4_shape shape = random_ds4_small();
 
     auto mparams         = llama_model_default_params();
     mparams.n_gpu_layers = n_gpu_layers;

@@ -46,15 +46,7 @@ int main() {
         },
         nullptr);
     ggml_backend_load_all();
-    random_ds4_shape shape;
-    shape.ratios   = {0, 4, 128, 4};
-    shape.n_embd   = 256;
-    shape.n_vocab  = 128;
-    shape.n_head   = 8;
-    shape.q_rank   = 256;
-    shape.o_rank   = 32;
-    shape.n_ff     = 256;
-    shape.n_window = 32;
+    const random_ds4_shape shape = random_ds4_small();
 
     llama_model_params params = llama_model_default_params();
     params.n_gpu_layers       = 0;
