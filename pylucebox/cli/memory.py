@@ -37,7 +37,11 @@ def plan_memory(
             demand = ask_build(replace(command, context_tokens=LEAST_CONTEXT))
         return demand
     except LuceboxError as error:
-        logger.info("no memory plan of the build: %s", error.message)
+        if command.program.exists():  # without a build there is none to ask, and nobody expects it
+            logger.warning(
+                "warning: the build gives no memory plan, so a model that does not fit is not refused: %s",
+                error.message,
+            )
     return _estimate(command, model, speculation)
 
 

@@ -94,6 +94,12 @@ def test_the_embedded_model_with_its_drafter(lucebox, models_dir: Path) -> None:
     assert "--spec-type draft-dspark" in command and "--spec-draft-n-max 5 --reasoning off" in command
 
 
+def test_a_build_that_gives_no_plan_is_warned_of(lucebox, caplog: pytest.LogCaptureFixture) -> None:
+    assert lucebox().code == 0
+    (said,) = [r for r in caplog.records if "gives no memory plan" in r.message]
+    assert said.levelname == "WARNING" and "is not refused" in said.message
+
+
 def test_json_is_one_object_however_noisy_stderr_is(lucebox) -> None:
     done = lucebox("--json", "-v", "--spec", "off", "--thinking", "on", lines=["noise"] * 50)
     body = json.loads(done.out)
