@@ -19,6 +19,7 @@ from pylucebox.cli.freshness import is_current
 from pylucebox.cli.options import global_options
 from pylucebox.core.paths import Layout, check_output, find_layout
 from pylucebox.core.receipts import BuildReceipt
+from pylucebox.measure.report import write_text
 from pylucebox.native.checks import Check, lacking
 from pylucebox.native.detect import Detection, detect
 from pylucebox.native.doctor import device_checks
@@ -82,7 +83,7 @@ def command(console: Console, names: tuple[str, ...], report: Path | None) -> in
         _print_table(console, one, number > 0)
     facts = _facts(layout, found, results)
     if report:
-        _write_report(report, facts)
+        write_text(report, redact(json.dumps(facts, indent=1)) + "\n")
         console.note(f"report written to {report}")
     console.result("doctor", facts)
     return 0 if all(one.is_ready for one in results) else EXIT_MISSING
@@ -151,16 +152,6 @@ def _facts(layout: Layout, found: Detection, results: list[Diagnosis]) -> dict[s
         "checks": rows,
         "home": str(layout.build_root.parent),
     }
-
-
-def _write_report(path: Path, facts: dict[str, Any]) -> None:
-    """Write the report complete or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(redact(json.dumps(facts, indent=1)) + "\n", encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def redact(text: str) -> str:

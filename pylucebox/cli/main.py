@@ -28,7 +28,8 @@ KNOWN_ENVIRONMENT = {
     "Default: `models` in LUCEBOX_HOME.",
     "LUCEBOX_TARGET": "Target of commands that are given none.",
     "LUCEBOX_NO_PROGRESS": "Set to anything: never draw progress bars.",
-    "LUCEBOX_REQUIRE": "For the test suite: fail, do not skip, where this is missing (`native`).",
+    "LUCEBOX_REQUIRE": "For the test suite: fail, do not skip, where one of these is missing: "
+    "native, hip, nvcc, clang, gpu.",
 }
 
 
